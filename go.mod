@@ -1,0 +1,3 @@
+module github.com/tensorgrid/tensorgrid
+
+go 1.26
