@@ -352,6 +352,7 @@ type ControllerMessage struct {
 	//	*ControllerMessage_ReadOutput
 	//	*ControllerMessage_HeartbeatAck
 	//	*ControllerMessage_Forget
+	//	*ControllerMessage_Limits
 	Of            isControllerMessage_Of `protobuf_oneof:"of"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -466,6 +467,15 @@ func (x *ControllerMessage) GetForget() *Forget {
 	return nil
 }
 
+func (x *ControllerMessage) GetLimits() *Limits {
+	if x != nil {
+		if x, ok := x.Of.(*ControllerMessage_Limits); ok {
+			return x.Limits
+		}
+	}
+	return nil
+}
+
 type isControllerMessage_Of interface {
 	isControllerMessage_Of()
 }
@@ -502,6 +512,10 @@ type ControllerMessage_Forget struct {
 	Forget *Forget `protobuf:"bytes,8,opt,name=forget,proto3,oneof"`
 }
 
+type ControllerMessage_Limits struct {
+	Limits *Limits `protobuf:"bytes,9,opt,name=limits,proto3,oneof"`
+}
+
 func (*ControllerMessage_Welcome) isControllerMessage_Of() {}
 
 func (*ControllerMessage_NotLeader) isControllerMessage_Of() {}
@@ -517,6 +531,8 @@ func (*ControllerMessage_ReadOutput) isControllerMessage_Of() {}
 func (*ControllerMessage_HeartbeatAck) isControllerMessage_Of() {}
 
 func (*ControllerMessage_Forget) isControllerMessage_Of() {}
+
+func (*ControllerMessage_Limits) isControllerMessage_Of() {}
 
 // StepKey names one attempt of one step. step: batch = 4294967291, extern = 4294967292, else 0...
 type StepKey struct {
@@ -1515,6 +1531,103 @@ func (x *Kill) GetNote() string {
 	return ""
 }
 
+// Limits replaces the time limit of running steps: ms from start, -1 = none.
+type Limits struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Limits        []*StepLimit           `protobuf:"bytes,1,rep,name=limits,proto3" json:"limits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Limits) Reset() {
+	*x = Limits{}
+	mi := &file_api_nodepb_node_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Limits) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Limits) ProtoMessage() {}
+
+func (x *Limits) ProtoReflect() protoreflect.Message {
+	mi := &file_api_nodepb_node_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Limits.ProtoReflect.Descriptor instead.
+func (*Limits) Descriptor() ([]byte, []int) {
+	return file_api_nodepb_node_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Limits) GetLimits() []*StepLimit {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+type StepLimit struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           *StepKey               `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	TimeLimitMs   int64                  `protobuf:"varint,2,opt,name=time_limit_ms,json=timeLimitMs,proto3" json:"time_limit_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StepLimit) Reset() {
+	*x = StepLimit{}
+	mi := &file_api_nodepb_node_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StepLimit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StepLimit) ProtoMessage() {}
+
+func (x *StepLimit) ProtoReflect() protoreflect.Message {
+	mi := &file_api_nodepb_node_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StepLimit.ProtoReflect.Descriptor instead.
+func (*StepLimit) Descriptor() ([]byte, []int) {
+	return file_api_nodepb_node_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *StepLimit) GetKey() *StepKey {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *StepLimit) GetTimeLimitMs() int64 {
+	if x != nil {
+		return x.TimeLimitMs
+	}
+	return 0
+}
+
 type KillResults struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Results       []*KillResult          `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
@@ -1524,7 +1637,7 @@ type KillResults struct {
 
 func (x *KillResults) Reset() {
 	*x = KillResults{}
-	mi := &file_api_nodepb_node_proto_msgTypes[15]
+	mi := &file_api_nodepb_node_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1536,7 +1649,7 @@ func (x *KillResults) String() string {
 func (*KillResults) ProtoMessage() {}
 
 func (x *KillResults) ProtoReflect() protoreflect.Message {
-	mi := &file_api_nodepb_node_proto_msgTypes[15]
+	mi := &file_api_nodepb_node_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1549,7 +1662,7 @@ func (x *KillResults) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillResults.ProtoReflect.Descriptor instead.
 func (*KillResults) Descriptor() ([]byte, []int) {
-	return file_api_nodepb_node_proto_rawDescGZIP(), []int{15}
+	return file_api_nodepb_node_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *KillResults) GetResults() []*KillResult {
@@ -1570,7 +1683,7 @@ type KillResult struct {
 
 func (x *KillResult) Reset() {
 	*x = KillResult{}
-	mi := &file_api_nodepb_node_proto_msgTypes[16]
+	mi := &file_api_nodepb_node_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1582,7 +1695,7 @@ func (x *KillResult) String() string {
 func (*KillResult) ProtoMessage() {}
 
 func (x *KillResult) ProtoReflect() protoreflect.Message {
-	mi := &file_api_nodepb_node_proto_msgTypes[16]
+	mi := &file_api_nodepb_node_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1595,7 +1708,7 @@ func (x *KillResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillResult.ProtoReflect.Descriptor instead.
 func (*KillResult) Descriptor() ([]byte, []int) {
-	return file_api_nodepb_node_proto_rawDescGZIP(), []int{16}
+	return file_api_nodepb_node_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *KillResult) GetKey() *StepKey {
@@ -1629,7 +1742,7 @@ type Reports struct {
 
 func (x *Reports) Reset() {
 	*x = Reports{}
-	mi := &file_api_nodepb_node_proto_msgTypes[17]
+	mi := &file_api_nodepb_node_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1641,7 +1754,7 @@ func (x *Reports) String() string {
 func (*Reports) ProtoMessage() {}
 
 func (x *Reports) ProtoReflect() protoreflect.Message {
-	mi := &file_api_nodepb_node_proto_msgTypes[17]
+	mi := &file_api_nodepb_node_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1654,7 +1767,7 @@ func (x *Reports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reports.ProtoReflect.Descriptor instead.
 func (*Reports) Descriptor() ([]byte, []int) {
-	return file_api_nodepb_node_proto_rawDescGZIP(), []int{17}
+	return file_api_nodepb_node_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Reports) GetReports() []*Report {
@@ -1688,7 +1801,7 @@ type Report struct {
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_api_nodepb_node_proto_msgTypes[18]
+	mi := &file_api_nodepb_node_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1700,7 +1813,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_api_nodepb_node_proto_msgTypes[18]
+	mi := &file_api_nodepb_node_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1713,7 +1826,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_api_nodepb_node_proto_rawDescGZIP(), []int{18}
+	return file_api_nodepb_node_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Report) GetKey() *StepKey {
@@ -1837,7 +1950,7 @@ type ReportAcks struct {
 
 func (x *ReportAcks) Reset() {
 	*x = ReportAcks{}
-	mi := &file_api_nodepb_node_proto_msgTypes[19]
+	mi := &file_api_nodepb_node_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1849,7 +1962,7 @@ func (x *ReportAcks) String() string {
 func (*ReportAcks) ProtoMessage() {}
 
 func (x *ReportAcks) ProtoReflect() protoreflect.Message {
-	mi := &file_api_nodepb_node_proto_msgTypes[19]
+	mi := &file_api_nodepb_node_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1862,7 +1975,7 @@ func (x *ReportAcks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportAcks.ProtoReflect.Descriptor instead.
 func (*ReportAcks) Descriptor() ([]byte, []int) {
-	return file_api_nodepb_node_proto_rawDescGZIP(), []int{19}
+	return file_api_nodepb_node_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReportAcks) GetKeys() []*StepKey {
@@ -1881,7 +1994,7 @@ type Forget struct {
 
 func (x *Forget) Reset() {
 	*x = Forget{}
-	mi := &file_api_nodepb_node_proto_msgTypes[20]
+	mi := &file_api_nodepb_node_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1893,7 +2006,7 @@ func (x *Forget) String() string {
 func (*Forget) ProtoMessage() {}
 
 func (x *Forget) ProtoReflect() protoreflect.Message {
-	mi := &file_api_nodepb_node_proto_msgTypes[20]
+	mi := &file_api_nodepb_node_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1906,7 +2019,7 @@ func (x *Forget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Forget.ProtoReflect.Descriptor instead.
 func (*Forget) Descriptor() ([]byte, []int) {
-	return file_api_nodepb_node_proto_rawDescGZIP(), []int{20}
+	return file_api_nodepb_node_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Forget) GetKeys() []*StepKey {
@@ -1930,7 +2043,7 @@ type ReadOutput struct {
 
 func (x *ReadOutput) Reset() {
 	*x = ReadOutput{}
-	mi := &file_api_nodepb_node_proto_msgTypes[21]
+	mi := &file_api_nodepb_node_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1942,7 +2055,7 @@ func (x *ReadOutput) String() string {
 func (*ReadOutput) ProtoMessage() {}
 
 func (x *ReadOutput) ProtoReflect() protoreflect.Message {
-	mi := &file_api_nodepb_node_proto_msgTypes[21]
+	mi := &file_api_nodepb_node_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1955,7 +2068,7 @@ func (x *ReadOutput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutput.ProtoReflect.Descriptor instead.
 func (*ReadOutput) Descriptor() ([]byte, []int) {
-	return file_api_nodepb_node_proto_rawDescGZIP(), []int{21}
+	return file_api_nodepb_node_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReadOutput) GetId() uint64 {
@@ -2013,7 +2126,7 @@ type OutputChunk struct {
 
 func (x *OutputChunk) Reset() {
 	*x = OutputChunk{}
-	mi := &file_api_nodepb_node_proto_msgTypes[22]
+	mi := &file_api_nodepb_node_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2025,7 +2138,7 @@ func (x *OutputChunk) String() string {
 func (*OutputChunk) ProtoMessage() {}
 
 func (x *OutputChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_api_nodepb_node_proto_msgTypes[22]
+	mi := &file_api_nodepb_node_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2038,7 +2151,7 @@ func (x *OutputChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputChunk.ProtoReflect.Descriptor instead.
 func (*OutputChunk) Descriptor() ([]byte, []int) {
-	return file_api_nodepb_node_proto_rawDescGZIP(), []int{22}
+	return file_api_nodepb_node_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *OutputChunk) GetId() uint64 {
@@ -2088,7 +2201,7 @@ const file_api_nodepb_node_proto_rawDesc = "" +
 	"\areports\x18\x04 \x01(\v2\x18.tensorgrid.node.ReportsH\x00R\areports\x126\n" +
 	"\x06output\x18\x05 \x01(\v2\x1c.tensorgrid.node.OutputChunkH\x00R\x06output\x126\n" +
 	"\x06killed\x18\x06 \x01(\v2\x1c.tensorgrid.node.KillResultsH\x00R\x06killedB\x04\n" +
-	"\x02of\"\xe2\x03\n" +
+	"\x02of\"\x95\x04\n" +
 	"\x11ControllerMessage\x124\n" +
 	"\awelcome\x18\x01 \x01(\v2\x18.tensorgrid.node.WelcomeH\x00R\awelcome\x12;\n" +
 	"\n" +
@@ -2099,7 +2212,8 @@ const file_api_nodepb_node_proto_rawDesc = "" +
 	"\vread_output\x18\x06 \x01(\v2\x1b.tensorgrid.node.ReadOutputH\x00R\n" +
 	"readOutput\x12D\n" +
 	"\rheartbeat_ack\x18\a \x01(\v2\x1d.tensorgrid.node.HeartbeatAckH\x00R\fheartbeatAck\x121\n" +
-	"\x06forget\x18\b \x01(\v2\x17.tensorgrid.node.ForgetH\x00R\x06forgetB\x04\n" +
+	"\x06forget\x18\b \x01(\v2\x17.tensorgrid.node.ForgetH\x00R\x06forget\x121\n" +
+	"\x06limits\x18\t \x01(\v2\x17.tensorgrid.node.LimitsH\x00R\x06limitsB\x04\n" +
 	"\x02of\"F\n" +
 	"\aStepKey\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\rR\x05jobId\x12\x10\n" +
@@ -2212,7 +2326,12 @@ const file_api_nodepb_node_proto_rawDesc = "" +
 	"\aPREEMPT\x10\x04\x12\r\n" +
 	"\tNODE_FAIL\x10\x05\x12\t\n" +
 	"\x05STALE\x10\x06\x12\x0f\n" +
-	"\vUSER_SIGNAL\x10\a\"D\n" +
+	"\vUSER_SIGNAL\x10\a\"<\n" +
+	"\x06Limits\x122\n" +
+	"\x06limits\x18\x01 \x03(\v2\x1a.tensorgrid.node.StepLimitR\x06limits\"[\n" +
+	"\tStepLimit\x12*\n" +
+	"\x03key\x18\x01 \x01(\v2\x18.tensorgrid.node.StepKeyR\x03key\x12\"\n" +
+	"\rtime_limit_ms\x18\x02 \x01(\x03R\vtimeLimitMs\"D\n" +
 	"\vKillResults\x125\n" +
 	"\aresults\x18\x01 \x03(\v2\x1b.tensorgrid.node.KillResultR\aresults\"d\n" +
 	"\n" +
@@ -2276,7 +2395,7 @@ func file_api_nodepb_node_proto_rawDescGZIP() []byte {
 }
 
 var file_api_nodepb_node_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_api_nodepb_node_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_api_nodepb_node_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_api_nodepb_node_proto_goTypes = []any{
 	(LaunchResult_Cause)(0),   // 0: tensorgrid.node.LaunchResult.Cause
 	(Kill_How)(0),             // 1: tensorgrid.node.Kill.How
@@ -2296,56 +2415,61 @@ var file_api_nodepb_node_proto_goTypes = []any{
 	(*LaunchResult)(nil),      // 15: tensorgrid.node.LaunchResult
 	(*KillBatch)(nil),         // 16: tensorgrid.node.KillBatch
 	(*Kill)(nil),              // 17: tensorgrid.node.Kill
-	(*KillResults)(nil),       // 18: tensorgrid.node.KillResults
-	(*KillResult)(nil),        // 19: tensorgrid.node.KillResult
-	(*Reports)(nil),           // 20: tensorgrid.node.Reports
-	(*Report)(nil),            // 21: tensorgrid.node.Report
-	(*ReportAcks)(nil),        // 22: tensorgrid.node.ReportAcks
-	(*Forget)(nil),            // 23: tensorgrid.node.Forget
-	(*ReadOutput)(nil),        // 24: tensorgrid.node.ReadOutput
-	(*OutputChunk)(nil),       // 25: tensorgrid.node.OutputChunk
+	(*Limits)(nil),            // 18: tensorgrid.node.Limits
+	(*StepLimit)(nil),         // 19: tensorgrid.node.StepLimit
+	(*KillResults)(nil),       // 20: tensorgrid.node.KillResults
+	(*KillResult)(nil),        // 21: tensorgrid.node.KillResult
+	(*Reports)(nil),           // 22: tensorgrid.node.Reports
+	(*Report)(nil),            // 23: tensorgrid.node.Report
+	(*ReportAcks)(nil),        // 24: tensorgrid.node.ReportAcks
+	(*Forget)(nil),            // 25: tensorgrid.node.Forget
+	(*ReadOutput)(nil),        // 26: tensorgrid.node.ReadOutput
+	(*OutputChunk)(nil),       // 27: tensorgrid.node.OutputChunk
 }
 var file_api_nodepb_node_proto_depIdxs = []int32{
 	6,  // 0: tensorgrid.node.AgentMessage.hello:type_name -> tensorgrid.node.Hello
 	8,  // 1: tensorgrid.node.AgentMessage.heartbeat:type_name -> tensorgrid.node.Heartbeat
 	14, // 2: tensorgrid.node.AgentMessage.launched:type_name -> tensorgrid.node.LaunchResults
-	20, // 3: tensorgrid.node.AgentMessage.reports:type_name -> tensorgrid.node.Reports
-	25, // 4: tensorgrid.node.AgentMessage.output:type_name -> tensorgrid.node.OutputChunk
-	18, // 5: tensorgrid.node.AgentMessage.killed:type_name -> tensorgrid.node.KillResults
+	22, // 3: tensorgrid.node.AgentMessage.reports:type_name -> tensorgrid.node.Reports
+	27, // 4: tensorgrid.node.AgentMessage.output:type_name -> tensorgrid.node.OutputChunk
+	20, // 5: tensorgrid.node.AgentMessage.killed:type_name -> tensorgrid.node.KillResults
 	10, // 6: tensorgrid.node.ControllerMessage.welcome:type_name -> tensorgrid.node.Welcome
 	11, // 7: tensorgrid.node.ControllerMessage.not_leader:type_name -> tensorgrid.node.NotLeader
 	12, // 8: tensorgrid.node.ControllerMessage.launch:type_name -> tensorgrid.node.LaunchBatch
 	16, // 9: tensorgrid.node.ControllerMessage.kill:type_name -> tensorgrid.node.KillBatch
-	22, // 10: tensorgrid.node.ControllerMessage.acks:type_name -> tensorgrid.node.ReportAcks
-	24, // 11: tensorgrid.node.ControllerMessage.read_output:type_name -> tensorgrid.node.ReadOutput
+	24, // 10: tensorgrid.node.ControllerMessage.acks:type_name -> tensorgrid.node.ReportAcks
+	26, // 11: tensorgrid.node.ControllerMessage.read_output:type_name -> tensorgrid.node.ReadOutput
 	9,  // 12: tensorgrid.node.ControllerMessage.heartbeat_ack:type_name -> tensorgrid.node.HeartbeatAck
-	23, // 13: tensorgrid.node.ControllerMessage.forget:type_name -> tensorgrid.node.Forget
-	7,  // 14: tensorgrid.node.Hello.inventory:type_name -> tensorgrid.node.Inventory
-	5,  // 15: tensorgrid.node.Hello.held:type_name -> tensorgrid.node.StepKey
-	13, // 16: tensorgrid.node.LaunchBatch.launches:type_name -> tensorgrid.node.Launch
-	5,  // 17: tensorgrid.node.Launch.key:type_name -> tensorgrid.node.StepKey
-	15, // 18: tensorgrid.node.LaunchResults.results:type_name -> tensorgrid.node.LaunchResult
-	5,  // 19: tensorgrid.node.LaunchResult.key:type_name -> tensorgrid.node.StepKey
-	0,  // 20: tensorgrid.node.LaunchResult.cause:type_name -> tensorgrid.node.LaunchResult.Cause
-	17, // 21: tensorgrid.node.KillBatch.kills:type_name -> tensorgrid.node.Kill
-	5,  // 22: tensorgrid.node.Kill.key:type_name -> tensorgrid.node.StepKey
-	1,  // 23: tensorgrid.node.Kill.how:type_name -> tensorgrid.node.Kill.How
-	2,  // 24: tensorgrid.node.Kill.why:type_name -> tensorgrid.node.Kill.Why
-	19, // 25: tensorgrid.node.KillResults.results:type_name -> tensorgrid.node.KillResult
-	5,  // 26: tensorgrid.node.KillResult.key:type_name -> tensorgrid.node.StepKey
-	21, // 27: tensorgrid.node.Reports.reports:type_name -> tensorgrid.node.Report
-	5,  // 28: tensorgrid.node.Report.key:type_name -> tensorgrid.node.StepKey
-	2,  // 29: tensorgrid.node.Report.killed_for:type_name -> tensorgrid.node.Kill.Why
-	0,  // 30: tensorgrid.node.Report.cause:type_name -> tensorgrid.node.LaunchResult.Cause
-	5,  // 31: tensorgrid.node.ReportAcks.keys:type_name -> tensorgrid.node.StepKey
-	5,  // 32: tensorgrid.node.Forget.keys:type_name -> tensorgrid.node.StepKey
-	3,  // 33: tensorgrid.node.Node.Session:input_type -> tensorgrid.node.AgentMessage
-	4,  // 34: tensorgrid.node.Node.Session:output_type -> tensorgrid.node.ControllerMessage
-	34, // [34:35] is the sub-list for method output_type
-	33, // [33:34] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	25, // 13: tensorgrid.node.ControllerMessage.forget:type_name -> tensorgrid.node.Forget
+	18, // 14: tensorgrid.node.ControllerMessage.limits:type_name -> tensorgrid.node.Limits
+	7,  // 15: tensorgrid.node.Hello.inventory:type_name -> tensorgrid.node.Inventory
+	5,  // 16: tensorgrid.node.Hello.held:type_name -> tensorgrid.node.StepKey
+	13, // 17: tensorgrid.node.LaunchBatch.launches:type_name -> tensorgrid.node.Launch
+	5,  // 18: tensorgrid.node.Launch.key:type_name -> tensorgrid.node.StepKey
+	15, // 19: tensorgrid.node.LaunchResults.results:type_name -> tensorgrid.node.LaunchResult
+	5,  // 20: tensorgrid.node.LaunchResult.key:type_name -> tensorgrid.node.StepKey
+	0,  // 21: tensorgrid.node.LaunchResult.cause:type_name -> tensorgrid.node.LaunchResult.Cause
+	17, // 22: tensorgrid.node.KillBatch.kills:type_name -> tensorgrid.node.Kill
+	5,  // 23: tensorgrid.node.Kill.key:type_name -> tensorgrid.node.StepKey
+	1,  // 24: tensorgrid.node.Kill.how:type_name -> tensorgrid.node.Kill.How
+	2,  // 25: tensorgrid.node.Kill.why:type_name -> tensorgrid.node.Kill.Why
+	19, // 26: tensorgrid.node.Limits.limits:type_name -> tensorgrid.node.StepLimit
+	5,  // 27: tensorgrid.node.StepLimit.key:type_name -> tensorgrid.node.StepKey
+	21, // 28: tensorgrid.node.KillResults.results:type_name -> tensorgrid.node.KillResult
+	5,  // 29: tensorgrid.node.KillResult.key:type_name -> tensorgrid.node.StepKey
+	23, // 30: tensorgrid.node.Reports.reports:type_name -> tensorgrid.node.Report
+	5,  // 31: tensorgrid.node.Report.key:type_name -> tensorgrid.node.StepKey
+	2,  // 32: tensorgrid.node.Report.killed_for:type_name -> tensorgrid.node.Kill.Why
+	0,  // 33: tensorgrid.node.Report.cause:type_name -> tensorgrid.node.LaunchResult.Cause
+	5,  // 34: tensorgrid.node.ReportAcks.keys:type_name -> tensorgrid.node.StepKey
+	5,  // 35: tensorgrid.node.Forget.keys:type_name -> tensorgrid.node.StepKey
+	3,  // 36: tensorgrid.node.Node.Session:input_type -> tensorgrid.node.AgentMessage
+	4,  // 37: tensorgrid.node.Node.Session:output_type -> tensorgrid.node.ControllerMessage
+	37, // [37:38] is the sub-list for method output_type
+	36, // [36:37] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_api_nodepb_node_proto_init() }
@@ -2370,6 +2494,7 @@ func file_api_nodepb_node_proto_init() {
 		(*ControllerMessage_ReadOutput)(nil),
 		(*ControllerMessage_HeartbeatAck)(nil),
 		(*ControllerMessage_Forget)(nil),
+		(*ControllerMessage_Limits)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2377,7 +2502,7 @@ func file_api_nodepb_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_nodepb_node_proto_rawDesc), len(file_api_nodepb_node_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   23,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

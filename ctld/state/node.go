@@ -1,0 +1,95 @@
+package state
+
+import "github.com/tensorgrid/tensorgrid/internal/node"
+
+// Node is one node: what the configuration says, what it registered with, its state and what is allocated.
+// Times are Unix milliseconds UTC, memory bytes.
+type Node struct {
+	Name       string
+	Hostname   string
+	Addr       string
+	Config     node.Inventory // from the configuration
+	Registered node.Inventory // from the agent; zero before it came
+	Features   []string
+	Weight     uint32
+	State      node.State // Unknown, Down, Idle or Future; Idle/Mixed/Allocated is derived: see BaseState
+	Flags      node.Flags
+	Reason     string
+	ReasonTime int64
+	ReasonUID  uint32
+	ReasonUser string
+	BootID     string
+	Version    string
+	Driver     string // cgroup driver
+	Boot       int64
+	AgentStart int64
+	LastBusy   int64
+	Comment    string
+
+	// What runs hold here, kept by the store.
+	CPUsAlloc uint32
+	MemAlloc  int64
+	CPUsUsed  []bool            // by abstract CPU number
+	GresUsed  map[string][]bool // "gpu:a100" -> by index; counted resources use GresCount
+	GresCount map[string]uint64 // "shard" -> used
+	Jobs      []uint32          // ids of the records that hold something here, ascending
+	Exclusive bool              // a --exclusive run holds the node
+}
+
+// BaseState is the state that is shown: Idle, Mixed or Allocated for a node that is up.
+func (n *Node) BaseState() node.State {
+	if n.State != node.Idle {
+		return n.State
+	}
+	switch {
+	case n.Exclusive, n.CPUsAlloc >= n.Config.CPUs && n.CPUsAlloc > 0:
+		return node.Allocated
+	case n.CPUsAlloc > 0 || len(n.Jobs) > 0:
+		return node.Mixed
+	}
+	return node.Idle
+}
+
+// Partition is a named set of nodes with its rules. Durations are milliseconds, memory bytes.
+type Partition struct {
+	Name          string
+	Default       bool
+	Nodes         []string
+	State         string // UP, DOWN, DRAIN, INACTIVE
+	MaxTime       int64  // job.Unlimited = none
+	DefaultTime   int64  // 0 = MaxTime applies
+	MinNodes      uint32
+	MaxNodes      uint32 // 0 = no limit
+	PriorityTier  uint32
+	PriorityJob   uint32
+	DefMemPerNode int64
+	DefMemPerCPU  int64
+	MaxMemPerNode int64
+	MaxMemPerCPU  int64
+	AllowGroups   []string
+	AllowAccounts []string
+	DenyAccounts  []string
+	AllowQOS      []string
+	OverSubscribe string
+	Hidden        bool
+	RootOnly      bool
+	SharedFS      bool
+	NoRoot        bool // DisableRootJobs
+}
+
+// Config is the part of the configuration that the state depends on.
+type Config struct {
+	Cluster          string
+	FirstJobID       uint32
+	MaxJobCount      uint32
+	MaxArraySize     uint32
+	MaxBatchRequeue  uint32
+	MaxSubmitPerUser uint32
+	ReturnToService  uint32
+	KillWait         int64
+	RequeueDelay     int64
+	OverTimeLimit    int64
+	JobRequeue       bool
+	JobFileAppend    bool
+	Digest           string
+}

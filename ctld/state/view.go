@@ -1,0 +1,53 @@
+// Package state holds the tables of the replicated state machine, their indexes and
+// invariants, and hands out immutable snapshots (View) to readers. It does no I/O, knows
+// no clock and no log; only package fsm changes it.
+package state
+
+import (
+	"iter"
+
+	"github.com/tensorgrid/tensorgrid/ctld/sched"
+	"github.com/tensorgrid/tensorgrid/internal/job"
+)
+
+// Viewer is what readers of the state may ask. *View implements it; everything it gives back
+// is immutable. (An interface so that readers can be tested on small fixtures.)
+type Viewer interface {
+	// Index is the raft index of the last entry in it, Version counts changes, Time is the state's clock (ms).
+	Index() uint64
+	Version() uint64
+	Time() int64
+	Config() *Config
+
+	// Job gives one record by its own id; nil when unknown.
+	Job(id uint32) *Job
+	// ArrayTasks gives the started records of an array, ascending by id, without the waiting record.
+	ArrayTasks(base uint32) []*Job
+	// ArrayTask finds one started task; nil when it waits or is unknown.
+	ArrayTask(base uint32, task int64) *Job
+	// Jobs walks all records, ascending by id.
+	Jobs() iter.Seq[*Job]
+	// Live walks records that have not ended or are still completing, ascending by id.
+	Live() iter.Seq[*Job]
+	// Active walks records that hold resources (running, suspended, completing), ascending by id.
+	Active() iter.Seq[*Job]
+	// OfUser walks the live records of one user.
+	OfUser(uid uint32) iter.Seq[*Job]
+	// Reason is what a waiting or ended record shows, the class's verdict included.
+	Reason(j *Job) (job.Reason, string)
+
+	Node(name string) *Node
+	Nodes() iter.Seq[*Node] // in configuration order
+	Partition(name string) *Partition
+	Partitions() iter.Seq[*Partition] // in configuration order
+	DefaultPartition() *Partition
+
+	Blob(hash []byte) ([]byte, bool)
+	// Key finds the job that a user's idempotency key made.
+	Key(uid uint32, key string) (jobID uint32, digest []byte, ok bool)
+	// Counts: all records, pending, running.
+	Counts() (all, pending, running int)
+
+	// Sched is the planner's snapshot of this view, cached per capacity version.
+	Sched() *sched.Snapshot
+}

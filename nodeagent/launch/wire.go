@@ -1,0 +1,64 @@
+// Package launch is the root side of a node: it verifies the credential by itself, makes the
+// control groups, and starts one shepherd a step. It links no grpc and no configuration parser.
+package launch
+
+// The agent talks to the launcher over a unix stream socket (peer credentials checked by the
+// launcher; the agent's and the shepherds' uids only). Frames both ways: a big-endian uint32
+// length (<= MaxFrame) and a JSON object. Requests may be pipelined; replies carry the request's
+// ID and may come in any order.
+
+// MaxFrame bounds one frame: a 4 MiB script and 1 MiB of environment in base64, with room.
+const MaxFrame = 8 << 20
+
+// Request is one order to the launcher. Exactly one of the pointers is set.
+type Request struct {
+	ID      uint64   `json:"id"`
+	Start   *Start   `json:"start,omitempty"`
+	Signal  *Signal  `json:"signal,omitempty"`
+	Kill    *Key     `json:"kill,omitempty"`    // SIGKILL to the whole step group (cgroup.kill); idempotent
+	Release *Release `json:"release,omitempty"` // epilog, remove groups and the step's folder; only when nothing lives
+	List    bool     `json:"list,omitempty"`
+}
+
+// Key names one attempt of one step.
+type Key struct {
+	Job  uint32 `json:"job"`
+	Run  uint32 `json:"run"`
+	Step uint32 `json:"step"`
+}
+
+// Start carries a credential (canonical bytes of internal/cred.Launch), its Ed25519 signature, the
+// signing controller's certificate (DER) and the payload that the credential's digest covers.
+type Start struct {
+	Credential  []byte   `json:"cred"`
+	Signature   []byte   `json:"sig"`
+	Certificate []byte   `json:"cert"`
+	Script      []byte   `json:"script"`
+	Env         [][]byte `json:"env"`
+	Args        []string `json:"args"`
+}
+
+// Signal sends Number to the step's processes. Batch: the batch shell only; Steps: all but it.
+type Signal struct {
+	Key
+	Number int  `json:"sig"`
+	Batch  bool `json:"batch,omitempty"`
+	Steps  bool `json:"steps,omitempty"`
+}
+
+// Release asks for the epilog and the removal of what the run left. KeepOutput keeps output that
+// lives in the spool (SharedFS=no).
+type Release struct {
+	Key
+	KeepOutput bool `json:"keep,omitempty"`
+}
+
+// Reply answers one Request. Cause is internal/job.Cause; Errno 0 when the failure was none of the kernel's.
+type Reply struct {
+	ID    uint64 `json:"id"`
+	Err   string `json:"err,omitempty"`
+	Errno int    `json:"errno,omitempty"`
+	Cause uint8  `json:"cause,omitempty"`
+	Start int64  `json:"start_ms,omitempty"` // Start: when the process was started, Unix ms
+	Keys  []Key  `json:"keys,omitempty"`     // List: every run with a folder here
+}
