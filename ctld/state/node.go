@@ -1,6 +1,9 @@
 package state
 
-import "github.com/tensorgrid/tensorgrid/internal/node"
+import (
+	"github.com/tensorgrid/tensorgrid/internal/node"
+	"github.com/tensorgrid/tensorgrid/partitions"
+)
 
 // Node is one node: what the configuration says, what it registered with, its state and what is allocated.
 // Times are Unix milliseconds UTC, memory bytes.
@@ -50,32 +53,8 @@ func (n *Node) BaseState() node.State {
 	return node.Idle
 }
 
-// Partition is a named set of nodes with its rules. Durations are milliseconds, memory bytes.
-type Partition struct {
-	Name          string
-	Default       bool
-	Nodes         []string
-	State         string // UP, DOWN, DRAIN, INACTIVE
-	MaxTime       int64  // job.Unlimited = none
-	DefaultTime   int64  // 0 = MaxTime applies
-	MinNodes      uint32
-	MaxNodes      uint32 // 0 = no limit
-	PriorityTier  uint32
-	PriorityJob   uint32
-	DefMemPerNode int64
-	DefMemPerCPU  int64
-	MaxMemPerNode int64
-	MaxMemPerCPU  int64
-	AllowGroups   []string
-	AllowAccounts []string
-	DenyAccounts  []string
-	AllowQOS      []string
-	OverSubscribe string
-	Hidden        bool
-	RootOnly      bool
-	SharedFS      bool
-	NoRoot        bool // DisableRootJobs
-}
+// Partition is a partition as the state holds it.
+type Partition = partitions.Partition
 
 // Config is the part of the configuration that the state depends on.
 type Config struct {

@@ -1,0 +1,34 @@
+// Package partitions holds the queues: who may use which nodes, and what a job must keep to there.
+// It is pure: a refusal is a value that names the clause, its limit and what was asked.
+package partitions
+
+// Partition is a named set of nodes with its rules. Durations are milliseconds, memory bytes.
+type Partition struct {
+	Name          string
+	Default       bool
+	Nodes         []string
+	State         string // UP, DOWN, DRAIN, INACTIVE
+	MaxTime       int64  // job.Unlimited = none
+	DefaultTime   int64  // 0 = MaxTime applies
+	MinNodes      uint32
+	MaxNodes      uint32 // 0 = no limit
+	PriorityTier  uint32
+	PriorityJob   uint32
+	DefMemPerNode int64
+	DefMemPerCPU  int64
+	MaxMemPerNode int64
+	MaxMemPerCPU  int64
+	AllowGroups   []string
+	AllowAccounts []string
+	DenyAccounts  []string
+	AllowQOS      []string
+	OverSubscribe string
+	Hidden        bool
+	RootOnly      bool
+	SharedFS      bool
+	NoRoot        bool // DisableRootJobs
+}
+
+// Refusal is a refusal by rule. Code is Slurm's error name (ESLURM_...), Text its line, Why the
+// second line for people: which limit, its value, what was asked, what would fit.
+type Refusal struct{ Code, Text, Why string }
