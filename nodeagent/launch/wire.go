@@ -51,6 +51,10 @@ type Signal struct {
 type Release struct {
 	Key
 	KeepOutput bool `json:"keep,omitempty"`
+	// KeepRecord asks for the epilog and the removal of the groups now, but leaves the step's folder
+	// with its exit record: the agent asks again without it once the controller has acknowledged the
+	// report. Both are idempotent; the epilog's failure is the Reply's Err with Cause of the node.
+	KeepRecord bool `json:"keep_record,omitempty"`
 }
 
 // Reply answers one Request. Cause is internal/job.Cause; Errno 0 when the failure was none of the kernel's.
@@ -61,4 +65,7 @@ type Reply struct {
 	Cause uint8  `json:"cause,omitempty"`
 	Start int64  `json:"start_ms,omitempty"` // Start: when the process was started, Unix ms
 	Keys  []Key  `json:"keys,omitempty"`     // List: every run with a folder here
+	// List also says what this node is: the cgroup driver in use and what it cannot enforce, for people.
+	Driver  string   `json:"driver,omitempty"`
+	Missing []string `json:"missing,omitempty"`
 }
