@@ -4,82 +4,95 @@ package conf
 
 import "time"
 
-// Config is grid.conf. The doc comments of the fields are the text of grid.conf(5).
+// Config is grid.conf. The doc comments of the fields are the text of grid.conf(5); the tag gives
+// key, unit, default, and whether "gctl reconfigure" applies a change (reload) or a daemon must be
+// started again (restart).
 type Config struct {
-	// ClusterName names the cluster; letters, digits, '-' and '_', at most 40. Certificates and
+	// Names the cluster: letters, digits, '-' and '_', at most 40. Certificates and launch
 	// credentials are bound to it.
-	ClusterName string
-	// Controllers lists the replicas, one ControllerName (or SlurmctldHost) line each: 1, 3 or 5.
+	ClusterName string `conf:"ClusterName,name,,restart"`
+	// The unprivileged account that gnoded runs under.
+	AgentUser string `conf:"AgentUser,name,gnoded,restart"`
+	// The account that step shepherds (gstepd) run under. It owns their records, nothing else.
+	StepUser string `conf:"StepUser,name,gstepd,restart"`
+	// The folder with ca.pem, and NAME.pem and NAME.key for each daemon.
+	TLSDir string `conf:"TLSDir,path,/etc/tensorgrid/tls,restart"`
+	// A node's spool; %n is the node's name.
+	SpoolDir string `conf:"SlurmdSpoolDir,path,/var/spool/tensorgrid/%n,restart"`
+	// Where agent and launcher of a node have their sockets; %n is the node's name.
+	NodeRunDir string `conf:"NodeRunDir,path,/run/tensorgrid/%n,restart"`
+
+	// The first job id that is given. It matters only until the first job.
+	FirstJobId uint32 `conf:"FirstJobId,count,1,reload"`
+	// The most job records kept in memory, waiting, running and ended. Further submissions are refused.
+	MaxJobCount uint32 `conf:"MaxJobCount,count,1000000,reload"`
+	// One more than the highest array index. At most 4000001.
+	MaxArraySize uint32 `conf:"MaxArraySize,count,1001,reload"`
+	// The most waiting and running jobs of one user; 0 sets no bound.
+	MaxSubmitPerUser uint32 `conf:"MaxSubmitPerUser,count,0,reload"`
+	// How long ended jobs stay in memory.
+	MinJobAge time.Duration `conf:"MinJobAge,seconds,86400,reload"`
+	// The most ended jobs kept in memory; the oldest leave first.
+	MaxEndedJobs uint32 `conf:"MaxEndedJobs,count,1000000,reload"`
+	// The time between TERM and KILL when a job is ended.
+	KillWait time.Duration `conf:"KillWait,seconds,30,reload"`
+	// How long a job may run past its limit before it is ended.
+	OverTimeLimit time.Duration `conf:"OverTimeLimit,minutes,0,reload"`
+	// Whether batch jobs may be queued again (node failure, scontrol requeue) unless they say otherwise.
+	JobRequeue bool `conf:"JobRequeue,bool,1,reload"`
+	// How often a job may be queued again by the system before it is held.
+	MaxBatchRequeue uint32 `conf:"MaxBatchRequeue,count,5,reload"`
+	// How long a job that was queued again waits before it may start.
+	RequeueDelay time.Duration `conf:"RequeueDelay,seconds,120,reload"`
+	// Opens output files for appending by default.
+	JobFileAppend bool `conf:"JobFileAppend,bool,0,reload"`
+
+	// How long an agent may be silent before its node is DOWN.
+	SlurmdTimeout time.Duration `conf:"SlurmdTimeout,seconds,300,reload"`
+	// How often agents report to the leader.
+	HeartbeatInterval time.Duration `conf:"HeartbeatInterval,seconds,1,reload"`
+	// How long an agent may leave a launch unanswered before it is cooled down; after three in a row
+	// its node is drained.
+	LaunchTimeout time.Duration `conf:"LaunchTimeout,seconds,10,reload"`
+	// When a DOWN node that registers again may be used: 0 never by itself, 1 when it was DOWN for
+	// not responding, 2 always.
+	ReturnToService uint32 `conf:"ReturnToService,count,1,reload"`
+	// How long a job that may be requeued outlives the last word of a leader. 0 ends no job by lease.
+	JobLease time.Duration `conf:"JobLease,seconds,0,reload"`
+	// A program that runs as root on each node before a job, with a fixed environment. The launcher's
+	// own file decides; this line is what people are shown.
+	Prolog string `conf:"Prolog,path,,reload"`
+	// A program that runs as root on each node after a job. See Prolog.
+	Epilog string `conf:"Epilog,path,,reload"`
+	// Ends a prolog or epilog that hangs.
+	PrologEpilogTimeout time.Duration `conf:"PrologEpilogTimeout,seconds,300,reload"`
+	// The cgroup driver of the nodes: auto, hybrid, v2, v1, track (a v2 group without limits) or none.
+	CgroupPlugin string `conf:"CgroupPlugin,word:auto|autodetect|hybrid|v2|v1|track|none,auto,restart"`
+	// How agents find devices: off, sim (each NodeName line's SimGPU) or nvml.
+	AutoDetect string `conf:"AutoDetect,word:off|sim|nvml,off,restart"`
+	// Comma list of options for agents. config_overrides: a node has what its line says, whatever the
+	// machine has.
+	SlurmdParameters []string `conf:"SlurmdParameters,list,,restart"`
+
+	// Raft's heartbeat and election timeout. A failover takes one to two of them.
+	HeartbeatTimeout time.Duration `conf:"RaftTimeout,seconds,500ms,restart"`
+	// Starts a snapshot after that much log, in MiB.
+	SnapshotBytes int64 `conf:"SnapshotSize,mib,64,restart"`
+	// Users who may act on the jobs of others and on nodes.
+	Operators []string `conf:"Operators,list,,reload"`
+	// Users who may do everything; root is one.
+	Admins []string `conf:"Admins,list,,reload"`
+	// Hides other people's data. Comma list of jobs, nodes, partitions.
+	PrivateData []string `conf:"PrivateData,list,,reload"`
+	// How much the daemons log: error, info or debug. Slurm's verbose and debug2 to debug5 are taken too.
+	LogLevel string `conf:"SlurmctldDebug,word:quiet|fatal|error|info|verbose|debug|debug2|debug3|debug4|debug5,info,restart"`
+
+	// The replicas, one ControllerName (or SlurmctldHost) line each: 1, 3 or 5.
 	Controllers []Controller
-	// Nodes lists the compute nodes, NodeName lines with hostlists unfolded, in the file's order.
+	// The compute nodes, NodeName lines with hostlists unfolded, in the file's order.
 	Nodes []Node
-	// Partitions lists the PartitionName lines in the file's order.
+	// The partitions in the file's order.
 	Partitions []Partition
-
-	// AgentUser is the unprivileged account that gnoded runs under. Default: gnoded.
-	AgentUser string
-	// StepUser is the account that step shepherds (gstepd) run under. Default: gstepd.
-	StepUser string
-	// TLSDir holds ca.pem, and NAME.pem with NAME.key for each daemon. Default: /etc/tensorgrid/tls.
-	TLSDir string
-	// SpoolDir is a node's spool; %n is the node's name. Default: /var/spool/tensorgrid/%n.
-	SpoolDir string
-	// NodeRunDir holds the sockets of agent and launcher; %n is the node's name. Default: /run/tensorgrid/%n.
-	NodeRunDir string
-
-	// FirstJobId is the first job id given. Default: 1.
-	FirstJobId uint32
-	// MaxJobCount bounds the records in memory. Default: 1000000.
-	MaxJobCount uint32
-	// MaxArraySize is one more than the highest array index. Default: 1001. Bound: 4000001.
-	MaxArraySize uint32
-	// MaxSubmitPerUser bounds the live jobs of one user; 0 = no bound. Default: 0.
-	MaxSubmitPerUser uint32
-	// MinJobAge is how long ended jobs stay in memory. Default: 24 h.
-	MinJobAge time.Duration
-	// MaxEndedJobs bounds the ended jobs in memory; the oldest leave first. Default: 1000000.
-	MaxEndedJobs uint32
-	// KillWait is the time between TERM and KILL. Default: 30 s.
-	KillWait time.Duration
-	// OverTimeLimit is how long a job may run past its limit before it is ended. Default: 0.
-	OverTimeLimit time.Duration
-	// JobRequeue says whether batch jobs may be queued again by default. Default: 1.
-	JobRequeue bool
-	// MaxBatchRequeue bounds automatic requeues of one job; then it is held. Default: 5.
-	MaxBatchRequeue uint32
-	// RequeueDelay is how long a requeued job waits before it is eligible. Default: 120 s.
-	RequeueDelay time.Duration
-	// JobFileAppend opens output files for appending by default. Default: 0.
-	JobFileAppend bool
-	// SlurmdTimeout is how long an agent may be silent before its node is DOWN. Default: 300 s.
-	SlurmdTimeout time.Duration
-	// HeartbeatInterval is how often agents report. Default: 1 s.
-	HeartbeatInterval time.Duration
-	// LaunchTimeout is how long an agent may leave a launch unanswered before it is cooled down,
-	// and after three such in a row drained. Default: 10 s.
-	LaunchTimeout time.Duration
-	// ReturnToService says when a DOWN node that registers again may be used: 0 never by itself,
-	// 1 when it was DOWN for not responding, 2 always. Default: 1.
-	ReturnToService uint32
-	// Prolog and Epilog are programs that run as root on each node before and after a job, with a
-	// fixed environment; set here for people to see, enforced from the launcher's own file.
-	Prolog string
-	Epilog string
-	// PrologEpilogTimeout ends a prolog or epilog that hangs. Default: 300 s.
-	PrologEpilogTimeout time.Duration
-	// HeartbeatTimeout is raft's heartbeat and election timeout. Default: 500 ms.
-	HeartbeatTimeout time.Duration
-	// SnapshotBytes starts a snapshot after that much log. Default: 64 MiB.
-	SnapshotBytes int64
-	// Operators and Admins list users with those rights; root is an admin.
-	Operators []string
-	Admins    []string
-	// ProctrackType: cgroup driver of the nodes: auto, hybrid, v2, v1, track (v2 group without limits) or none. Default: auto.
-	CgroupPlugin string
-	// PrivateData hides other users' data: jobs, users, nodes ... Default: none.
-	PrivateData []string
-	// LogLevel: error, info, debug. Default: info.
-	LogLevel string
 
 	// Ignored lists keys of a site's slurm.conf that have no meaning here, with where they stand.
 	Ignored []Note
@@ -87,63 +100,111 @@ type Config struct {
 	Source string
 }
 
-// Controller is one replica.
+// Controller is one replica: a ControllerName line.
 type Controller struct {
-	Name     string
-	Address  string // host or IP
-	Port     int    // agents and peers (mTLS): default 6817
-	RaftPort int    // default 6816
-	Socket   string // local socket for users; %c is the controller's name. Default /run/tensorgrid/%c.sock
-	StateDir string // default /var/lib/tensorgrid/%c
+	// The replica's name, as in its certificate.
+	Name string `conf:"ControllerName,name,,restart"`
+	// Host name or address that agents and other replicas reach it at. Default: the name.
+	Address string `conf:"Address,string,,restart"`
+	// Port for agents and other replicas (mutual TLS).
+	Port uint32 `conf:"Port,count,6817,restart"`
+	// Port for raft (mutual TLS).
+	RaftPort uint32 `conf:"RaftPort,count,6816,restart"`
+	// Socket for the commands of local users; %c is the replica's name.
+	Socket string `conf:"Socket,path,/run/tensorgrid/%c.sock,restart"`
+	// Folder of log and snapshots, mode 0700; %c is the replica's name.
+	StateDir string `conf:"StateDir,path,/var/lib/tensorgrid/%c,restart"`
 }
 
-// Node is one node as configured. Memory and disk in bytes (the file says MiB).
+// Node is one node: a NodeName line. Memory and disk are bytes here, MiB in the file.
 type Node struct {
-	Name           string
-	Hostname       string
-	Address        string
-	Port           int
-	CPUs           uint32
-	Boards         uint32
-	Sockets        uint32
-	CoresPerSocket uint32
-	ThreadsPerCore uint32
-	RealMemory     int64
-	TmpDisk        int64
-	Gres           string
-	Features       []string
-	Weight         uint32
-	State          string
-	Reason         string
-	SimGPU         string // simulated boards: "dgx-a100", "hgx-h100", ..., or "a100:4"
-	UserMap        string // identity (default), pool, userns
+	// The nodes of this line, a hostlist: gpu[01-16]. DEFAULT sets defaults for the lines below it.
+	Name string `conf:"NodeName,hostlist,,reload"`
+	// The host names, when they differ. Default: NodeName.
+	Hostname string `conf:"NodeHostname,string,,reload"`
+	// The addresses. Default: NodeHostname.
+	Address string `conf:"NodeAddr,string,,reload"`
+	// Kept for a site's file; agents dial controllers, nothing listens here.
+	Port uint32 `conf:"Port,count,6818,reload"`
+	// Logical processors. Default: Boards x Sockets x CoresPerSocket x ThreadsPerCore.
+	CPUs uint32 `conf:"CPUs,count,0,reload"`
+	// Boards.
+	Boards uint32 `conf:"Boards,count,1,reload"`
+	// Sockets, all boards together. Default: CPUs by cores and threads, else 1.
+	Sockets uint32 `conf:"Sockets,count,0,reload"`
+	// Cores in each socket.
+	CoresPerSocket uint32 `conf:"CoresPerSocket,count,1,reload"`
+	// Hardware threads in each core.
+	ThreadsPerCore uint32 `conf:"ThreadsPerCore,count,1,reload"`
+	// Memory that jobs may use, in MiB.
+	RealMemory int64 `conf:"RealMemory,mib,1,reload"`
+	// Local disk for jobs, in MiB.
+	TmpDisk int64 `conf:"TmpDisk,mib,0,reload"`
+	// Generic resources: gpu:a100:4,shard:16.
+	Gres string `conf:"Gres,string,,reload"`
+	// Features that jobs ask for with --constraint.
+	Features []string `conf:"Features,list,,reload"`
+	// Nodes of lower weight are used first.
+	Weight uint32 `conf:"Weight,count,1,reload"`
+	// State that the node starts in: UNKNOWN, DOWN, DRAIN or FUTURE.
+	State string `conf:"State,word:UNKNOWN|DOWN|DRAIN|FAIL|FAILING|FUTURE|CLOUD|IDLE,UNKNOWN,reload"`
+	// Why it starts DOWN or DRAIN.
+	Reason string `conf:"Reason,string,,reload"`
+	// Simulated GPUs for AutoDetect=sim: dgx-a100, hgx-h100, hgx-h200, hgx-b200, a30x2, consumer-mix, or TYPE:COUNT.
+	SimGPU string `conf:"SimGPU,string,,restart"`
+	// How users get a uid on the node: identity, pool or userns.
+	UserMap string `conf:"UserMap,word:identity|pool|userns,identity,restart"`
 }
 
-// Partition is one partition as configured. Durations: -1 ns-free, see Unlimited; memory bytes.
+// Partition is one partition: a PartitionName line. Durations are ms (-1 = none), memory bytes.
 type Partition struct {
-	Name              string
-	Default           bool
-	Nodes             []string
-	State             string
-	MaxTime           int64 // ms, -1 = none
-	DefaultTime       int64 // ms, 0 = not set
-	MinNodes          uint32
-	MaxNodes          uint32 // 0 = no limit
-	PriorityTier      uint32
-	PriorityJobFactor uint32
-	DefMemPerNode     int64
-	DefMemPerCPU      int64
-	MaxMemPerNode     int64
-	MaxMemPerCPU      int64
-	AllowGroups       []string
-	AllowAccounts     []string
-	DenyAccounts      []string
-	AllowQOS          []string
-	OverSubscribe     string
-	Hidden            bool
-	RootOnly          bool
-	SharedFS          bool // default yes
-	DisableRootJobs   bool
+	// The partition's name. DEFAULT sets defaults for the lines below it.
+	Name string `conf:"PartitionName,name,,reload"`
+	// Jobs that name no partition go here.
+	Default bool `conf:"Default,bool,NO,reload"`
+	// The nodes, a hostlist, or ALL.
+	Nodes []string `conf:"Nodes,nodes,,reload"`
+	// UP, DOWN (queues, starts nothing), DRAIN (no new jobs) or INACTIVE (neither).
+	State string `conf:"State,word:UP|DOWN|DRAIN|INACTIVE,UP,reload"`
+	// The longest time limit.
+	MaxTime int64 `conf:"MaxTime,timelimit,UNLIMITED,reload"`
+	// The time limit of jobs that ask for none. Default: MaxTime.
+	DefaultTime int64 `conf:"DefaultTime,timelimit,,reload"`
+	// The fewest nodes of a job.
+	MinNodes uint32 `conf:"MinNodes,count,0,reload"`
+	// The most nodes of a job.
+	MaxNodes uint32 `conf:"MaxNodes,count,UNLIMITED,reload"`
+	// Jobs of a higher tier go first, whatever their priority.
+	PriorityTier uint32 `conf:"PriorityTier,count,1,reload"`
+	// The partition's part of a job's priority.
+	PriorityJobFactor uint32 `conf:"PriorityJobFactor,count,1,reload"`
+	// Memory on each node for jobs that ask for none, in MiB.
+	DefMemPerNode int64 `conf:"DefMemPerNode,mib,0,reload"`
+	// Memory for each CPU for jobs that ask for none, in MiB.
+	DefMemPerCPU int64 `conf:"DefMemPerCPU,mib,0,reload"`
+	// The most memory on each node, in MiB.
+	MaxMemPerNode int64 `conf:"MaxMemPerNode,mib,0,reload"`
+	// The most memory for each CPU, in MiB.
+	MaxMemPerCPU int64 `conf:"MaxMemPerCPU,mib,0,reload"`
+	// Unix groups that may use it. Default: all.
+	AllowGroups []string `conf:"AllowGroups,list,,reload"`
+	// Accounts that may use it. Default: all.
+	AllowAccounts []string `conf:"AllowAccounts,list,,reload"`
+	// Accounts that may not.
+	DenyAccounts []string `conf:"DenyAccounts,list,,reload"`
+	// QOS that may use it. Default: all.
+	AllowQOS []string `conf:"AllowQos,list,,reload"`
+	// NO, or EXCLUSIVE: each job gets whole nodes. YES and FORCE are refused.
+	OverSubscribe string `conf:"OverSubscribe,word:NO|EXCLUSIVE,NO,reload"`
+	// Hides the partition from listings without --all.
+	Hidden bool `conf:"Hidden,bool,NO,reload"`
+	// Only root may submit.
+	RootOnly bool `conf:"RootOnly,bool,NO,reload"`
+	// Whether nodes share the users' files with the submit hosts. With no, work folder and output
+	// live in the node's spool and are read with gctl job output.
+	SharedFS bool `conf:"SharedFS,bool,YES,reload"`
+	// Root may not submit.
+	DisableRootJobs bool `conf:"DisableRootJobs,bool,NO,reload"`
 }
 
 // Note is something to tell about one place of the file.
