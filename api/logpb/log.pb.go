@@ -3102,6 +3102,7 @@ type SnapshotRecord struct {
 	//	*SnapshotRecord_Trailer
 	//	*SnapshotRecord_Config
 	//	*SnapshotRecord_Partition
+	//	*SnapshotRecord_Class
 	Of            isSnapshotRecord_Of `protobuf_oneof:"of"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3216,6 +3217,15 @@ func (x *SnapshotRecord) GetPartition() *SnapshotPartition {
 	return nil
 }
 
+func (x *SnapshotRecord) GetClass() *SnapshotClass {
+	if x != nil {
+		if x, ok := x.Of.(*SnapshotRecord_Class); ok {
+			return x.Class
+		}
+	}
+	return nil
+}
+
 type isSnapshotRecord_Of interface {
 	isSnapshotRecord_Of()
 }
@@ -3252,6 +3262,10 @@ type SnapshotRecord_Partition struct {
 	Partition *SnapshotPartition `protobuf:"bytes,8,opt,name=partition,proto3,oneof"`
 }
 
+type SnapshotRecord_Class struct {
+	Class *SnapshotClass `protobuf:"bytes,9,opt,name=class,proto3,oneof"`
+}
+
 func (*SnapshotRecord_Header) isSnapshotRecord_Of() {}
 
 func (*SnapshotRecord_Job) isSnapshotRecord_Of() {}
@@ -3268,6 +3282,8 @@ func (*SnapshotRecord_Config) isSnapshotRecord_Of() {}
 
 func (*SnapshotRecord_Partition) isSnapshotRecord_Of() {}
 
+func (*SnapshotRecord_Class) isSnapshotRecord_Of() {}
+
 type SnapshotHeader struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Version       uint32                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
@@ -3275,6 +3291,8 @@ type SnapshotHeader struct {
 	NextJobId     uint32                 `protobuf:"varint,3,opt,name=next_job_id,json=nextJobId,proto3" json:"next_job_id,omitempty"`
 	StateVersion  uint64                 `protobuf:"varint,4,opt,name=state_version,json=stateVersion,proto3" json:"state_version,omitempty"`
 	Index         uint64                 `protobuf:"varint,5,opt,name=index,proto3" json:"index,omitempty"`
+	Submits       uint64                 `protobuf:"varint,6,opt,name=submits,proto3" json:"submits,omitempty"`
+	Capacity      uint64                 `protobuf:"varint,7,opt,name=capacity,proto3" json:"capacity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3340,6 +3358,20 @@ func (x *SnapshotHeader) GetStateVersion() uint64 {
 func (x *SnapshotHeader) GetIndex() uint64 {
 	if x != nil {
 		return x.Index
+	}
+	return 0
+}
+
+func (x *SnapshotHeader) GetSubmits() uint64 {
+	if x != nil {
+		return x.Submits
+	}
+	return 0
+}
+
+func (x *SnapshotHeader) GetCapacity() uint64 {
+	if x != nil {
+		return x.Capacity
 	}
 	return 0
 }
@@ -3540,6 +3572,143 @@ func (x *SnapshotKey) GetTimeMs() int64 {
 	return 0
 }
 
+// SnapshotClass is the planner's last verdict on the first job of a shape class.
+type SnapshotClass struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Detail        string                 `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
+	StartMs       int64                  `protobuf:"varint,4,opt,name=start_ms,json=startMs,proto3" json:"start_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotClass) Reset() {
+	*x = SnapshotClass{}
+	mi := &file_api_logpb_log_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotClass) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotClass) ProtoMessage() {}
+
+func (x *SnapshotClass) ProtoReflect() protoreflect.Message {
+	mi := &file_api_logpb_log_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotClass.ProtoReflect.Descriptor instead.
+func (*SnapshotClass) Descriptor() ([]byte, []int) {
+	return file_api_logpb_log_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *SnapshotClass) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *SnapshotClass) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *SnapshotClass) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
+func (x *SnapshotClass) GetStartMs() int64 {
+	if x != nil {
+		return x.StartMs
+	}
+	return 0
+}
+
+type SnapshotSignal struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Seq           uint32                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
+	Number        int32                  `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	BatchOnly     bool                   `protobuf:"varint,3,opt,name=batch_only,json=batchOnly,proto3" json:"batch_only,omitempty"`
+	Full          bool                   `protobuf:"varint,4,opt,name=full,proto3" json:"full,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotSignal) Reset() {
+	*x = SnapshotSignal{}
+	mi := &file_api_logpb_log_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotSignal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotSignal) ProtoMessage() {}
+
+func (x *SnapshotSignal) ProtoReflect() protoreflect.Message {
+	mi := &file_api_logpb_log_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotSignal.ProtoReflect.Descriptor instead.
+func (*SnapshotSignal) Descriptor() ([]byte, []int) {
+	return file_api_logpb_log_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *SnapshotSignal) GetSeq() uint32 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *SnapshotSignal) GetNumber() int32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *SnapshotSignal) GetBatchOnly() bool {
+	if x != nil {
+		return x.BatchOnly
+	}
+	return false
+}
+
+func (x *SnapshotSignal) GetFull() bool {
+	if x != nil {
+		return x.Full
+	}
+	return false
+}
+
 type SnapshotPartition struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -3551,7 +3720,7 @@ type SnapshotPartition struct {
 
 func (x *SnapshotPartition) Reset() {
 	*x = SnapshotPartition{}
-	mi := &file_api_logpb_log_proto_msgTypes[33]
+	mi := &file_api_logpb_log_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3563,7 +3732,7 @@ func (x *SnapshotPartition) String() string {
 func (*SnapshotPartition) ProtoMessage() {}
 
 func (x *SnapshotPartition) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[33]
+	mi := &file_api_logpb_log_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3576,7 +3745,7 @@ func (x *SnapshotPartition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotPartition.ProtoReflect.Descriptor instead.
 func (*SnapshotPartition) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{33}
+	return file_api_logpb_log_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SnapshotPartition) GetName() string {
@@ -3644,13 +3813,24 @@ type SnapshotJob struct {
 	Oom            bool                   `protobuf:"varint,40,opt,name=oom,proto3" json:"oom,omitempty"`
 	LaunchMs       int64                  `protobuf:"varint,41,opt,name=launch_ms,json=launchMs,proto3" json:"launch_ms,omitempty"`
 	BadNodes       []uint32               `protobuf:"varint,42,rep,packed,name=bad_nodes,json=badNodes,proto3" json:"bad_nodes,omitempty"`
+	Avoid          []string               `protobuf:"bytes,43,rep,name=avoid,proto3" json:"avoid,omitempty"`                  // names of nodes where an earlier run failed for the node's fault
+	HeldBy         uint32                 `protobuf:"varint,44,opt,name=held_by,json=heldBy,proto3" json:"held_by,omitempty"` // 0 nobody, 1 user, 2 administrator
+	DerivedCode    int32                  `protobuf:"varint,45,opt,name=derived_code,json=derivedCode,proto3" json:"derived_code,omitempty"`
+	DerivedSignal  int32                  `protobuf:"varint,46,opt,name=derived_signal,json=derivedSignal,proto3" json:"derived_signal,omitempty"`
+	Signals        []*SnapshotSignal      `protobuf:"bytes,47,rep,name=signals,proto3" json:"signals,omitempty"`
+	SignalSeq      uint32                 `protobuf:"varint,48,opt,name=signal_seq,json=signalSeq,proto3" json:"signal_seq,omitempty"`
+	Warned         bool                   `protobuf:"varint,49,opt,name=warned,proto3" json:"warned,omitempty"`
+	Dependency     uint32                 `protobuf:"varint,50,opt,name=dependency,proto3" json:"dependency,omitempty"`                         // 0 satisfied or none, 1 waits, 2 can never be satisfied
+	RequeueHeld    bool                   `protobuf:"varint,51,opt,name=requeue_held,json=requeueHeld,proto3" json:"requeue_held,omitempty"`    // the requeue under way ends held
+	DependencyMs   int64                  `protobuf:"varint,52,opt,name=dependency_ms,json=dependencyMs,proto3" json:"dependency_ms,omitempty"` // earliest time by a dependency's delay
+	SubmitSeq      uint64                 `protobuf:"varint,53,opt,name=submit_seq,json=submitSeq,proto3" json:"submit_seq,omitempty"`          // order of submission, from which the priority is counted
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
 
 func (x *SnapshotJob) Reset() {
 	*x = SnapshotJob{}
-	mi := &file_api_logpb_log_proto_msgTypes[34]
+	mi := &file_api_logpb_log_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3662,7 +3842,7 @@ func (x *SnapshotJob) String() string {
 func (*SnapshotJob) ProtoMessage() {}
 
 func (x *SnapshotJob) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[34]
+	mi := &file_api_logpb_log_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3675,7 +3855,7 @@ func (x *SnapshotJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotJob.ProtoReflect.Descriptor instead.
 func (*SnapshotJob) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{34}
+	return file_api_logpb_log_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SnapshotJob) GetId() uint32 {
@@ -3972,6 +4152,83 @@ func (x *SnapshotJob) GetBadNodes() []uint32 {
 	return nil
 }
 
+func (x *SnapshotJob) GetAvoid() []string {
+	if x != nil {
+		return x.Avoid
+	}
+	return nil
+}
+
+func (x *SnapshotJob) GetHeldBy() uint32 {
+	if x != nil {
+		return x.HeldBy
+	}
+	return 0
+}
+
+func (x *SnapshotJob) GetDerivedCode() int32 {
+	if x != nil {
+		return x.DerivedCode
+	}
+	return 0
+}
+
+func (x *SnapshotJob) GetDerivedSignal() int32 {
+	if x != nil {
+		return x.DerivedSignal
+	}
+	return 0
+}
+
+func (x *SnapshotJob) GetSignals() []*SnapshotSignal {
+	if x != nil {
+		return x.Signals
+	}
+	return nil
+}
+
+func (x *SnapshotJob) GetSignalSeq() uint32 {
+	if x != nil {
+		return x.SignalSeq
+	}
+	return 0
+}
+
+func (x *SnapshotJob) GetWarned() bool {
+	if x != nil {
+		return x.Warned
+	}
+	return false
+}
+
+func (x *SnapshotJob) GetDependency() uint32 {
+	if x != nil {
+		return x.Dependency
+	}
+	return 0
+}
+
+func (x *SnapshotJob) GetRequeueHeld() bool {
+	if x != nil {
+		return x.RequeueHeld
+	}
+	return false
+}
+
+func (x *SnapshotJob) GetDependencyMs() int64 {
+	if x != nil {
+		return x.DependencyMs
+	}
+	return 0
+}
+
+func (x *SnapshotJob) GetSubmitSeq() uint64 {
+	if x != nil {
+		return x.SubmitSeq
+	}
+	return 0
+}
+
 type SnapshotNode struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Config        *ConfigNode            `protobuf:"bytes,1,opt,name=config,proto3" json:"config,omitempty"`
@@ -3984,13 +4241,14 @@ type SnapshotNode struct {
 	LastBusyMs    int64                  `protobuf:"varint,8,opt,name=last_busy_ms,json=lastBusyMs,proto3" json:"last_busy_ms,omitempty"`
 	Comment       string                 `protobuf:"bytes,9,opt,name=comment,proto3" json:"comment,omitempty"`
 	ReasonUser    string                 `protobuf:"bytes,10,opt,name=reason_user,json=reasonUser,proto3" json:"reason_user,omitempty"`
+	Fenced        bool                   `protobuf:"varint,11,opt,name=fenced,proto3" json:"fenced,omitempty"` // the boot that was registered is known to be over
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SnapshotNode) Reset() {
 	*x = SnapshotNode{}
-	mi := &file_api_logpb_log_proto_msgTypes[35]
+	mi := &file_api_logpb_log_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4002,7 +4260,7 @@ func (x *SnapshotNode) String() string {
 func (*SnapshotNode) ProtoMessage() {}
 
 func (x *SnapshotNode) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[35]
+	mi := &file_api_logpb_log_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4015,7 +4273,7 @@ func (x *SnapshotNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotNode.ProtoReflect.Descriptor instead.
 func (*SnapshotNode) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{35}
+	return file_api_logpb_log_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SnapshotNode) GetConfig() *ConfigNode {
@@ -4086,6 +4344,13 @@ func (x *SnapshotNode) GetReasonUser() string {
 		return x.ReasonUser
 	}
 	return ""
+}
+
+func (x *SnapshotNode) GetFenced() bool {
+	if x != nil {
+		return x.Fenced
+	}
+	return false
 }
 
 var File_api_logpb_log_proto protoreflect.FileDescriptor
@@ -4403,7 +4668,7 @@ const file_api_logpb_log_proto_rawDesc = "" +
 	"\x06hidden\x18\x14 \x01(\bR\x06hidden\x12\x1b\n" +
 	"\troot_only\x18\x15 \x01(\bR\brootOnly\x12\x1b\n" +
 	"\tshared_fs\x18\x16 \x01(\bR\bsharedFs\x12*\n" +
-	"\x11disable_root_jobs\x18\x17 \x01(\bR\x0fdisableRootJobs\"\xcf\x03\n" +
+	"\x11disable_root_jobs\x18\x17 \x01(\bR\x0fdisableRootJobs\"\x86\x04\n" +
 	"\x0eSnapshotRecord\x128\n" +
 	"\x06header\x18\x01 \x01(\v2\x1e.tensorgrid.log.SnapshotHeaderH\x00R\x06header\x12/\n" +
 	"\x03job\x18\x02 \x01(\v2\x1b.tensorgrid.log.SnapshotJobH\x00R\x03job\x122\n" +
@@ -4412,14 +4677,17 @@ const file_api_logpb_log_proto_rawDesc = "" +
 	"\x03key\x18\x05 \x01(\v2\x1b.tensorgrid.log.SnapshotKeyH\x00R\x03key\x12;\n" +
 	"\atrailer\x18\x06 \x01(\v2\x1f.tensorgrid.log.SnapshotTrailerH\x00R\atrailer\x123\n" +
 	"\x06config\x18\a \x01(\v2\x19.tensorgrid.log.SetConfigH\x00R\x06config\x12A\n" +
-	"\tpartition\x18\b \x01(\v2!.tensorgrid.log.SnapshotPartitionH\x00R\tpartitionB\x04\n" +
-	"\x02of\"\x9e\x01\n" +
+	"\tpartition\x18\b \x01(\v2!.tensorgrid.log.SnapshotPartitionH\x00R\tpartition\x125\n" +
+	"\x05class\x18\t \x01(\v2\x1d.tensorgrid.log.SnapshotClassH\x00R\x05classB\x04\n" +
+	"\x02of\"\xd4\x01\n" +
 	"\x0eSnapshotHeader\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x17\n" +
 	"\atime_ms\x18\x02 \x01(\x03R\x06timeMs\x12\x1e\n" +
 	"\vnext_job_id\x18\x03 \x01(\rR\tnextJobId\x12#\n" +
 	"\rstate_version\x18\x04 \x01(\x04R\fstateVersion\x12\x14\n" +
-	"\x05index\x18\x05 \x01(\x04R\x05index\"C\n" +
+	"\x05index\x18\x05 \x01(\x04R\x05index\x12\x18\n" +
+	"\asubmits\x18\x06 \x01(\x04R\asubmits\x12\x1a\n" +
+	"\bcapacity\x18\a \x01(\x04R\bcapacity\"C\n" +
 	"\x0fSnapshotTrailer\x12\x18\n" +
 	"\arecords\x18\x01 \x01(\x04R\arecords\x12\x16\n" +
 	"\x06crc32c\x18\x02 \x01(\rR\x06crc32c\"u\n" +
@@ -4433,14 +4701,25 @@ const file_api_logpb_log_proto_rawDesc = "" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x15\n" +
 	"\x06job_id\x18\x03 \x01(\rR\x05jobId\x12\x16\n" +
 	"\x06digest\x18\x04 \x01(\fR\x06digest\x12\x17\n" +
-	"\atime_ms\x18\x05 \x01(\x03R\x06timeMs\"\xb3\x01\n" +
+	"\atime_ms\x18\x05 \x01(\x03R\x06timeMs\"l\n" +
+	"\rSnapshotClass\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x16\n" +
+	"\x06detail\x18\x03 \x01(\tR\x06detail\x12\x19\n" +
+	"\bstart_ms\x18\x04 \x01(\x03R\astartMs\"m\n" +
+	"\x0eSnapshotSignal\x12\x10\n" +
+	"\x03seq\x18\x01 \x01(\rR\x03seq\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x05R\x06number\x12\x1d\n" +
+	"\n" +
+	"batch_only\x18\x03 \x01(\bR\tbatchOnly\x12\x12\n" +
+	"\x04full\x18\x04 \x01(\bR\x04full\"\xb3\x01\n" +
 	"\x11SnapshotPartition\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12<\n" +
 	"\x03set\x18\x03 \x03(\v2*.tensorgrid.log.SnapshotPartition.SetEntryR\x03set\x1a6\n" +
 	"\bSetEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe0\t\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd1\f\n" +
 	"\vSnapshotJob\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x17\n" +
 	"\aspec_of\x18\x02 \x01(\rR\x06specOf\x12+\n" +
@@ -4491,7 +4770,22 @@ const file_api_logpb_log_proto_rawDesc = "" +
 	"\blaunched\x18' \x03(\rR\blaunched\x12\x10\n" +
 	"\x03oom\x18( \x01(\bR\x03oom\x12\x1b\n" +
 	"\tlaunch_ms\x18) \x01(\x03R\blaunchMs\x12\x1b\n" +
-	"\tbad_nodes\x18* \x03(\rR\bbadNodes\"\xdd\x02\n" +
+	"\tbad_nodes\x18* \x03(\rR\bbadNodes\x12\x14\n" +
+	"\x05avoid\x18+ \x03(\tR\x05avoid\x12\x17\n" +
+	"\aheld_by\x18, \x01(\rR\x06heldBy\x12!\n" +
+	"\fderived_code\x18- \x01(\x05R\vderivedCode\x12%\n" +
+	"\x0ederived_signal\x18. \x01(\x05R\rderivedSignal\x128\n" +
+	"\asignals\x18/ \x03(\v2\x1e.tensorgrid.log.SnapshotSignalR\asignals\x12\x1d\n" +
+	"\n" +
+	"signal_seq\x180 \x01(\rR\tsignalSeq\x12\x16\n" +
+	"\x06warned\x181 \x01(\bR\x06warned\x12\x1e\n" +
+	"\n" +
+	"dependency\x182 \x01(\rR\n" +
+	"dependency\x12!\n" +
+	"\frequeue_held\x183 \x01(\bR\vrequeueHeld\x12#\n" +
+	"\rdependency_ms\x184 \x01(\x03R\fdependencyMs\x12\x1d\n" +
+	"\n" +
+	"submit_seq\x185 \x01(\x04R\tsubmitSeq\"\xf5\x02\n" +
 	"\fSnapshotNode\x122\n" +
 	"\x06config\x18\x01 \x01(\v2\x1a.tensorgrid.log.ConfigNodeR\x06config\x12<\n" +
 	"\n" +
@@ -4508,7 +4802,8 @@ const file_api_logpb_log_proto_rawDesc = "" +
 	"\acomment\x18\t \x01(\tR\acomment\x12\x1f\n" +
 	"\vreason_user\x18\n" +
 	" \x01(\tR\n" +
-	"reasonUserB,Z*github.com/tensorgrid/tensorgrid/api/logpbb\x06proto3"
+	"reasonUser\x12\x16\n" +
+	"\x06fenced\x18\v \x01(\bR\x06fencedB,Z*github.com/tensorgrid/tensorgrid/api/logpbb\x06proto3"
 
 var (
 	file_api_logpb_log_proto_rawDescOnce sync.Once
@@ -4522,7 +4817,7 @@ func file_api_logpb_log_proto_rawDescGZIP() []byte {
 	return file_api_logpb_log_proto_rawDescData
 }
 
-var file_api_logpb_log_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_api_logpb_log_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_api_logpb_log_proto_goTypes = []any{
 	(*Entry)(nil),             // 0: tensorgrid.log.Entry
 	(*Command)(nil),           // 1: tensorgrid.log.Command
@@ -4557,13 +4852,15 @@ var file_api_logpb_log_proto_goTypes = []any{
 	(*SnapshotTrailer)(nil),   // 30: tensorgrid.log.SnapshotTrailer
 	(*SnapshotBlob)(nil),      // 31: tensorgrid.log.SnapshotBlob
 	(*SnapshotKey)(nil),       // 32: tensorgrid.log.SnapshotKey
-	(*SnapshotPartition)(nil), // 33: tensorgrid.log.SnapshotPartition
-	(*SnapshotJob)(nil),       // 34: tensorgrid.log.SnapshotJob
-	(*SnapshotNode)(nil),      // 35: tensorgrid.log.SnapshotNode
-	nil,                       // 36: tensorgrid.log.NodeUpdate.SetEntry
-	nil,                       // 37: tensorgrid.log.UpdateJob.SetEntry
-	nil,                       // 38: tensorgrid.log.PartitionUpdate.SetEntry
-	nil,                       // 39: tensorgrid.log.SnapshotPartition.SetEntry
+	(*SnapshotClass)(nil),     // 33: tensorgrid.log.SnapshotClass
+	(*SnapshotSignal)(nil),    // 34: tensorgrid.log.SnapshotSignal
+	(*SnapshotPartition)(nil), // 35: tensorgrid.log.SnapshotPartition
+	(*SnapshotJob)(nil),       // 36: tensorgrid.log.SnapshotJob
+	(*SnapshotNode)(nil),      // 37: tensorgrid.log.SnapshotNode
+	nil,                       // 38: tensorgrid.log.NodeUpdate.SetEntry
+	nil,                       // 39: tensorgrid.log.UpdateJob.SetEntry
+	nil,                       // 40: tensorgrid.log.PartitionUpdate.SetEntry
+	nil,                       // 41: tensorgrid.log.SnapshotPartition.SetEntry
 }
 var file_api_logpb_log_proto_depIdxs = []int32{
 	1,  // 0: tensorgrid.log.Entry.commands:type_name -> tensorgrid.log.Command
@@ -4590,36 +4887,38 @@ var file_api_logpb_log_proto_depIdxs = []int32{
 	10, // 21: tensorgrid.log.Plan.reasons:type_name -> tensorgrid.log.ReasonChange
 	11, // 22: tensorgrid.log.Plan.classes:type_name -> tensorgrid.log.ClassReason
 	3,  // 23: tensorgrid.log.NodeUpdate.caller:type_name -> tensorgrid.log.Caller
-	36, // 24: tensorgrid.log.NodeUpdate.set:type_name -> tensorgrid.log.NodeUpdate.SetEntry
+	38, // 24: tensorgrid.log.NodeUpdate.set:type_name -> tensorgrid.log.NodeUpdate.SetEntry
 	19, // 25: tensorgrid.log.Cancel.jobs:type_name -> tensorgrid.log.JobRef
 	3,  // 26: tensorgrid.log.Cancel.caller:type_name -> tensorgrid.log.Caller
 	19, // 27: tensorgrid.log.Control.jobs:type_name -> tensorgrid.log.JobRef
 	3,  // 28: tensorgrid.log.Control.caller:type_name -> tensorgrid.log.Caller
 	19, // 29: tensorgrid.log.UpdateJob.job:type_name -> tensorgrid.log.JobRef
-	37, // 30: tensorgrid.log.UpdateJob.set:type_name -> tensorgrid.log.UpdateJob.SetEntry
+	39, // 30: tensorgrid.log.UpdateJob.set:type_name -> tensorgrid.log.UpdateJob.SetEntry
 	3,  // 31: tensorgrid.log.UpdateJob.caller:type_name -> tensorgrid.log.Caller
-	38, // 32: tensorgrid.log.PartitionUpdate.set:type_name -> tensorgrid.log.PartitionUpdate.SetEntry
+	40, // 32: tensorgrid.log.PartitionUpdate.set:type_name -> tensorgrid.log.PartitionUpdate.SetEntry
 	3,  // 33: tensorgrid.log.PartitionUpdate.caller:type_name -> tensorgrid.log.Caller
 	26, // 34: tensorgrid.log.SetConfig.nodes:type_name -> tensorgrid.log.ConfigNode
 	27, // 35: tensorgrid.log.SetConfig.partitions:type_name -> tensorgrid.log.ConfigPartition
 	29, // 36: tensorgrid.log.SnapshotRecord.header:type_name -> tensorgrid.log.SnapshotHeader
-	34, // 37: tensorgrid.log.SnapshotRecord.job:type_name -> tensorgrid.log.SnapshotJob
-	35, // 38: tensorgrid.log.SnapshotRecord.node:type_name -> tensorgrid.log.SnapshotNode
+	36, // 37: tensorgrid.log.SnapshotRecord.job:type_name -> tensorgrid.log.SnapshotJob
+	37, // 38: tensorgrid.log.SnapshotRecord.node:type_name -> tensorgrid.log.SnapshotNode
 	31, // 39: tensorgrid.log.SnapshotRecord.blob:type_name -> tensorgrid.log.SnapshotBlob
 	32, // 40: tensorgrid.log.SnapshotRecord.key:type_name -> tensorgrid.log.SnapshotKey
 	30, // 41: tensorgrid.log.SnapshotRecord.trailer:type_name -> tensorgrid.log.SnapshotTrailer
 	25, // 42: tensorgrid.log.SnapshotRecord.config:type_name -> tensorgrid.log.SetConfig
-	33, // 43: tensorgrid.log.SnapshotRecord.partition:type_name -> tensorgrid.log.SnapshotPartition
-	39, // 44: tensorgrid.log.SnapshotPartition.set:type_name -> tensorgrid.log.SnapshotPartition.SetEntry
-	4,  // 45: tensorgrid.log.SnapshotJob.spec:type_name -> tensorgrid.log.JobSpec
-	8,  // 46: tensorgrid.log.SnapshotJob.allocs:type_name -> tensorgrid.log.NodeAlloc
-	26, // 47: tensorgrid.log.SnapshotNode.config:type_name -> tensorgrid.log.ConfigNode
-	15, // 48: tensorgrid.log.SnapshotNode.registered:type_name -> tensorgrid.log.RegisterNode
-	49, // [49:49] is the sub-list for method output_type
-	49, // [49:49] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	35, // 43: tensorgrid.log.SnapshotRecord.partition:type_name -> tensorgrid.log.SnapshotPartition
+	33, // 44: tensorgrid.log.SnapshotRecord.class:type_name -> tensorgrid.log.SnapshotClass
+	41, // 45: tensorgrid.log.SnapshotPartition.set:type_name -> tensorgrid.log.SnapshotPartition.SetEntry
+	4,  // 46: tensorgrid.log.SnapshotJob.spec:type_name -> tensorgrid.log.JobSpec
+	8,  // 47: tensorgrid.log.SnapshotJob.allocs:type_name -> tensorgrid.log.NodeAlloc
+	34, // 48: tensorgrid.log.SnapshotJob.signals:type_name -> tensorgrid.log.SnapshotSignal
+	26, // 49: tensorgrid.log.SnapshotNode.config:type_name -> tensorgrid.log.ConfigNode
+	15, // 50: tensorgrid.log.SnapshotNode.registered:type_name -> tensorgrid.log.RegisterNode
+	51, // [51:51] is the sub-list for method output_type
+	51, // [51:51] is the sub-list for method input_type
+	51, // [51:51] is the sub-list for extension type_name
+	51, // [51:51] is the sub-list for extension extendee
+	0,  // [0:51] is the sub-list for field type_name
 }
 
 func init() { file_api_logpb_log_proto_init() }
@@ -4654,6 +4953,7 @@ func file_api_logpb_log_proto_init() {
 		(*SnapshotRecord_Trailer)(nil),
 		(*SnapshotRecord_Config)(nil),
 		(*SnapshotRecord_Partition)(nil),
+		(*SnapshotRecord_Class)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -4661,7 +4961,7 @@ func file_api_logpb_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_logpb_log_proto_rawDesc), len(file_api_logpb_log_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   40,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

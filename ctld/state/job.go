@@ -47,7 +47,25 @@ type Job struct {
 	Comment    string   // admin comment
 	Key        string   // idempotency key it was submitted under
 	Class      string   // shape class while it waits
+
+	Dep        DepState // what Spec.Dependency says at present
+	Confirmed  []bool   // node i of Allocs has confirmed the start; Launched counts them
+	SignalSeq  uint32   // last Seq given to a signal of this run
+	Warned     bool     // the --signal warning of this run is among, or was, Signals
+	RequeueTo  Hold     // a requeue under way ends held by that side
+	SubmitSeq  uint64   // order of submission, from which Priority is counted
+	EligibleAt int64    // earliest time by a dependency's delay (after:id+minutes); 0 = none
 }
+
+// DepState is how a waiting record stands with its dependencies.
+type DepState uint8
+
+// How a record stands with its dependencies.
+const (
+	DepMet   DepState = iota // satisfied, or it has none
+	DepWaits                 // not yet
+	DepNever                 // can never be satisfied
+)
 
 // Hold says who holds a job.
 type Hold uint8
