@@ -59,6 +59,8 @@ type Partition struct {
 	MaxMemPerNode int64
 	MaxMemPerCPU  int64
 	Inactive      bool
+	Default       bool // where jobs without a partition go
+	WholeNodes    bool // OverSubscribe=EXCLUSIVE: every run gets whole nodes
 }
 
 // Class is the waiting jobs of one shape: equal in all that decides where they fit.
