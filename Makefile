@@ -1,0 +1,80 @@
+# TensorGrid. "make help" lists the targets. Everything is plain Go; nothing here needs root but what
+# says so, and what cannot run as you are skips with the reason.
+SHELL   := /bin/bash
+GO      ?= go
+BIN     := bin
+PREFIX  ?= /usr/local
+VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X github.com/tensorgrid/tensorgrid/internal/version.Version=$(VERSION)
+BUF     := $(GO) run github.com/bufbuild/buf/cmd/buf@v1.75.0
+STATICCHECK := $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
+export CGO_ENABLED ?= 0
+
+MAINS := grid:./cli gctld:./ctld gnoded:./nodeagent gnode-launch:./nodeagent/launcher gstepd:./nodeagent/stepd
+BINS  := $(foreach m,$(MAINS),$(BIN)/$(firstword $(subst :, ,$(m))))
+LINKS := gsub gqueue gcancel ginfo gacct gctl sbatch squeue scancel sinfo sacct scontrol
+
+.PHONY: help build test race lint proto man e2e bench bench-submit bench-launch cover fuzz demo install check clean need-go
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+need-go:
+	@command -v $(GO) >/dev/null || { echo "Go 1.26 or newer is needed: https://go.dev/dl, or your system's package golang" >&2; exit 1; }
+
+build: need-go ## build all programs into bin/
+	@mkdir -p $(BIN)
+	@set -e; for m in $(MAINS); do $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/$${m%%:*} $${m#*:}; done
+	@for l in $(LINKS); do ln -sf grid $(BIN)/$$l; done
+
+test: need-go ## run all tests (what CI runs)
+	$(GO) test ./...
+
+race: need-go ## the tests under the race detector (needs a C compiler)
+	CGO_ENABLED=1 $(GO) test -race -short ./...
+
+lint: need-go ## gofmt, vet, staticcheck, and the house rules of deps_test.go
+	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "not formatted: $$out" >&2; exit 1; }
+	$(GO) vet ./...
+	$(STATICCHECK) ./...
+	$(GO) test -count=1 .
+
+check: lint test ## lint + test
+
+proto: need-go ## generate api/*/*.pb.go again
+	$(BUF) generate api --template .ci/buf.gen.yaml
+
+man: need-go ## write the generated manual pages again
+	$(GO) test ./conf -run TestManPage -update
+
+e2e: need-go ## the user cases against a real cluster on loopback
+	$(GO) test -count=1 -v -run 'TestCases' ./cli
+
+bench: bench-submit bench-launch ## all benchmarks, each beside its baseline in the same run
+
+bench-submit: need-go ## durable submissions on three replicas, beside bare raft
+	$(GO) test -count=1 -timeout 15m -run 'TestBenchSubmit' -bench-submit ./ctld/daemon
+
+bench-launch: build ## jobs a second end to end, beside a bare fork loop (root)
+	$(GO) test -count=1 -timeout 15m -run 'TestBenchLaunch' -bench-launch ./cli
+
+cover: need-go ## coverage of the unit tests
+	$(GO) test -short -coverprofile=cover.out ./... && $(GO) tool cover -func=cover.out | tail -1
+
+fuzz: need-go ## each fuzz target for 30 s (FUZZTIME=30s)
+	@set -e; for p in $$($(GO) list ./...); do \
+	  for f in $$($(GO) test -list '^Fuzz' $$p 2>/dev/null | grep ^Fuzz || true); do \
+	    echo "== $$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $${FUZZTIME:-30s} $$p; done; done
+
+demo: build ## three controllers, four agents, real jobs, and the leader killed in the middle
+	@$(BIN)/grid demo
+
+install: build ## install programs, links and manual pages under PREFIX (default /usr/local)
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/sbin $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man5 $(DESTDIR)$(PREFIX)/share/man/man8
+	install -m 755 $(BIN)/grid $(DESTDIR)$(PREFIX)/bin/
+	for l in $(LINKS); do ln -sf grid $(DESTDIR)$(PREFIX)/bin/$$l; done
+	install -m 755 $(BIN)/gctld $(BIN)/gnoded $(BIN)/gnode-launch $(BIN)/gstepd $(DESTDIR)$(PREFIX)/sbin/
+	for s in 1 5 8; do install -m 644 man/man$$s/*.$$s $(DESTDIR)$(PREFIX)/share/man/man$$s/; done
+
+clean: ## remove what was built
+	rm -rf $(BIN) cover.out
