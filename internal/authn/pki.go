@@ -1,0 +1,298 @@
+package authn
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// File names in a TLS folder; a daemon's pair is NAME.pem and NAME.key.
+const (
+	CAFile    = "ca.pem"
+	CAKeyFile = "ca.key"
+)
+
+// Lifetimes of what NewCA and Issue make when the caller does not say.
+const (
+	CALife   = 10 * 365 * 24 * time.Hour
+	CertLife = 365 * 24 * time.Hour
+	// clockSkew is how much the clocks of two daemons may differ.
+	clockSkew = 5 * time.Minute
+)
+
+const maxPEM = 64 << 10 // bytes of one key or certificate file
+
+// Errors that callers branch on.
+var (
+	ErrLooseMode = errors.New("key file is readable by others")
+	ErrIdentity  = errors.New("certificate carries no tensorgrid identity")
+)
+
+// CA signs the certificates of one cluster's daemons.
+type CA struct {
+	Cluster string
+	Cert    *x509.Certificate
+	Key     ed25519.PrivateKey
+}
+
+// Pair is a daemon's certificate and key.
+type Pair struct {
+	Cert *x509.Certificate
+	Key  ed25519.PrivateKey
+}
+
+// NewCA makes a certificate authority for one cluster. rng gives randomness, now the start of its life.
+func NewCA(cluster string, rng io.Reader, now time.Time) (*CA, error) {
+	if !validName(cluster) {
+		return nil, fmt.Errorf("cluster name %q: want 1 to 64 letters, digits, '-', '_' or '.'", cluster)
+	}
+	_, key, err := ed25519.GenerateKey(rng)
+	if err != nil {
+		return nil, fmt.Errorf("make the CA key: %w", err)
+	}
+	serial, err := newSerial(rng)
+	if err != nil {
+		return nil, err
+	}
+	t := &x509.Certificate{
+		SerialNumber: serial,
+		Subject:      pkix.Name{CommonName: "tensorgrid " + cluster},
+		URIs:         []*url.URL{{Scheme: "tensorgrid", Host: cluster, Path: "/ca"}},
+		NotBefore:    now.Add(-clockSkew), NotAfter: now.Add(CALife),
+		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+	}
+	cert, err := sign(rng, t, t, key.Public().(ed25519.PublicKey), key)
+	if err != nil {
+		return nil, err
+	}
+	return &CA{Cluster: cluster, Cert: cert, Key: key}, nil
+}
+
+// Issue makes the pair of one daemon: role ctld or node. life <= 0 means CertLife; it never
+// outlives the CA.
+func (ca *CA) Issue(role Role, name string, life time.Duration, rng io.Reader, now time.Time) (*Pair, error) {
+	if role != RoleCtld && role != RoleNode {
+		return nil, fmt.Errorf("role %q: certificates are for ctld and node", role)
+	}
+	if !validName(name) {
+		return nil, fmt.Errorf("daemon name %q: want 1 to 64 letters, digits, '-', '_' or '.'", name)
+	}
+	if life <= 0 {
+		life = CertLife
+	}
+	_, key, err := ed25519.GenerateKey(rng)
+	if err != nil {
+		return nil, fmt.Errorf("make the key of %s: %w", name, err)
+	}
+	serial, err := newSerial(rng)
+	if err != nil {
+		return nil, err
+	}
+	end := now.Add(life)
+	if end.After(ca.Cert.NotAfter) {
+		end = ca.Cert.NotAfter
+	}
+	t := &x509.Certificate{
+		SerialNumber: serial,
+		Subject:      pkix.Name{CommonName: name},
+		URIs:         []*url.URL{{Scheme: "tensorgrid", Host: ca.Cluster, Path: "/" + string(role) + "/" + name}},
+		NotBefore:    now.Add(-clockSkew), NotAfter: end,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+	}
+	cert, err := sign(rng, t, ca.Cert, key.Public().(ed25519.PublicKey), ca.Key)
+	if err != nil {
+		return nil, err
+	}
+	return &Pair{Cert: cert, Key: key}, nil
+}
+
+func newSerial(rng io.Reader) (*big.Int, error) {
+	b := make([]byte, 16)
+	if _, err := io.ReadFull(rng, b); err != nil {
+		return nil, fmt.Errorf("make a serial number: %w", err)
+	}
+	b[0] &= 0x7f
+	b[15] |= 1 // never zero
+	return new(big.Int).SetBytes(b), nil
+}
+
+func sign(rng io.Reader, t, parent *x509.Certificate, pub ed25519.PublicKey, key ed25519.PrivateKey) (*x509.Certificate, error) {
+	der, err := x509.CreateCertificate(rng, t, parent, pub, key)
+	if err != nil {
+		return nil, fmt.Errorf("sign the certificate of %s: %w", t.Subject.CommonName, err)
+	}
+	return x509.ParseCertificate(der)
+}
+
+// IdentityOf reads cluster, role and name from a certificate that was already verified.
+func IdentityOf(cert *x509.Certificate) (cluster string, role Role, name string, err error) {
+	if len(cert.URIs) != 1 {
+		return "", RoleNobody, "", fmt.Errorf("%w: want exactly one URI, found %d", ErrIdentity, len(cert.URIs))
+	}
+	u := cert.URIs[0]
+	kind, name, ok := strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
+	role = Role(kind)
+	if u.Scheme != "tensorgrid" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || !ok ||
+		!validName(u.Host) || !validName(name) || role != RoleCtld && role != RoleNode {
+		return "", RoleNobody, "", fmt.Errorf("%w: %s", ErrIdentity, u)
+	}
+	return u.Host, role, name, nil
+}
+
+func validName(s string) bool {
+	if s == "" || len(s) > 64 || s == "." || s == ".." {
+		return false
+	}
+	for _, r := range s {
+		if (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_' && r != '.' {
+			return false
+		}
+	}
+	return true
+}
+
+// Write stores the CA as ca.pem and ca.key in dir, which must exist.
+func (ca *CA) Write(dir string) error {
+	if err := writeKey(filepath.Join(dir, CAKeyFile), ca.Key); err != nil {
+		return err
+	}
+	return writeCert(filepath.Join(dir, CAFile), ca.Cert)
+}
+
+// WriteCert stores only the CA's certificate: what daemons need.
+func (ca *CA) WriteCert(dir string) error { return writeCert(filepath.Join(dir, CAFile), ca.Cert) }
+
+// LoadCA reads what Write stored.
+func LoadCA(dir string) (*CA, error) {
+	cert, err := LoadCert(filepath.Join(dir, CAFile))
+	if err != nil {
+		return nil, err
+	}
+	key, err := LoadKey(filepath.Join(dir, CAKeyFile))
+	if err != nil {
+		return nil, err
+	}
+	if !cert.IsCA || len(cert.URIs) != 1 || !validName(cert.URIs[0].Host) {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, CAFile), ErrIdentity)
+	}
+	return &CA{Cluster: cert.URIs[0].Host, Cert: cert, Key: key}, nil
+}
+
+// Write stores a pair as NAME.pem (0644) and NAME.key (0600) in dir. The key is in place before
+// the certificate, so that a daemon that reloads in between keeps the old pair.
+func (p *Pair) Write(dir, name string) error {
+	if err := writeKey(filepath.Join(dir, name+".key"), p.Key); err != nil {
+		return err
+	}
+	return writeCert(filepath.Join(dir, name+".pem"), p.Cert)
+}
+
+func writeKey(path string, key ed25519.PrivateKey) error {
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", path, err)
+	}
+	return writeFile(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600)
+}
+
+func writeCert(path string, cert *x509.Certificate) error {
+	return writeFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw}), 0o644)
+}
+
+// writeFile replaces path in one step; a reader sees the old or the new bytes.
+func writeFile(path string, data []byte, mode os.FileMode) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}
+
+// LoadKey reads an Ed25519 key and refuses one that others can read or that somebody else owns.
+func LoadKey(path string) (ed25519.PrivateKey, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("key: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("key: %w", err)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("%s has mode %04o, want 0600: %w", path, info.Mode().Perm(), ErrLooseMode)
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+		return nil, fmt.Errorf("%s belongs to uid %d, want %d or root: %w", path, st.Uid, os.Geteuid(), ErrLooseMode)
+	}
+	block, err := readPEM(f, path, "PRIVATE KEY")
+	if err != nil {
+		return nil, err
+	}
+	key, err := x509.ParsePKCS8PrivateKey(block)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	ed, ok := key.(ed25519.PrivateKey)
+	if !ok {
+		return nil, fmt.Errorf("%s holds a %T, want an Ed25519 key", path, key)
+	}
+	return ed, nil
+}
+
+// LoadCert reads one certificate.
+func LoadCert(path string) (*x509.Certificate, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("certificate: %w", err)
+	}
+	defer f.Close()
+	block, err := readPEM(f, path, "CERTIFICATE")
+	if err != nil {
+		return nil, err
+	}
+	cert, err := x509.ParseCertificate(block)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return cert, nil
+}
+
+func readPEM(r io.Reader, path, kind string) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, maxPEM+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if len(data) > maxPEM {
+		return nil, fmt.Errorf("%s exceeds %d bytes", path, maxPEM)
+	}
+	block, rest := pem.Decode(data)
+	if block == nil || block.Type != kind || len(bytes.TrimSpace(rest)) != 0 {
+		return nil, fmt.Errorf("%s: want one PEM block %q and nothing else", path, kind)
+	}
+	return block.Bytes, nil
+}
