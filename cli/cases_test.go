@@ -1,0 +1,196 @@
+package main_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// The user cases run as an ordinary user against a real cluster: when the test is root, it starts
+// the cluster and runs itself again as that user; otherwise the cluster is rootless.
+
+// TestCases runs testdata/cases, all scripts at once, on one cluster of four nodes.
+func TestCases(t *testing.T) { runCases(t, "cases", "4") }
+
+// TestNodeCases runs testdata/nodes one after the other: they change nodes.
+func TestNodeCases(t *testing.T) { runCases(t, "nodes", "2") }
+
+func runCases(t *testing.T, folder, nodes string) {
+	if testing.Short() {
+		t.Skip("starts a cluster; not with -short")
+	}
+	if os.Getenv("CASES_FOLDER") == folder {
+		runScripts(t, folder)
+		return
+	}
+	if os.Getenv("CASES_FOLDER") != "" {
+		t.Skip("the other folder")
+	}
+	c := startCluster(t, nodes)
+	c.runAsUser(t, folder)
+}
+
+// runScripts is the user's side.
+func runScripts(t *testing.T, folder string) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 filepath.Join("testdata", folder),
+		WorkdirRoot:         os.Getenv("CASES_WORK"),
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(e *testscript.Env) error {
+			for _, v := range []string{"GRID_CONF", "PATH", "USER"} {
+				e.Setenv(v, os.Getenv(v))
+			}
+			return nil
+		},
+		Condition: func(cond string) (bool, error) {
+			if cond == "root" {
+				return os.Getenv("CASES_ROOT") == "1", nil
+			}
+			return false, fmt.Errorf("unknown condition %q", cond)
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"setid": cmdSetID, "limit": cmdLimit, "mem": cmdMem, "array": cmdArray, "refusedarray": cmdRefusedArray,
+			"code": cmdCode, "until": cmdUntil, "untilfile": cmdUntilFile, "ends": cmdEnds, "crlf": cmdCRLF,
+		},
+	})
+}
+
+// submitHeld submits a held job and gives its id.
+func submitHeld(ts *testscript.TestScript, args ...string) string {
+	ts.Check(ts.Exec("sbatch", append([]string{"--parsable", "-H"}, args...)...))
+	return strings.TrimSpace(ts.ReadFile("stdout"))
+}
+
+// field gives what squeue shows of a job in one format.
+func field(ts *testscript.TestScript, id, format string) string {
+	ts.Check(ts.Exec("squeue", "-h", "-j", id, "-o", format))
+	return strings.TrimRight(ts.ReadFile("stdout"), "\n")
+}
+
+// want ends the script when two texts differ.
+func want(ts *testscript.TestScript, what, got, want string) {
+	if got != want {
+		ts.Fatalf("%s: got %q, want %q", what, got, want)
+	}
+}
+
+// setid VAR: the id that the last command printed.
+func cmdSetID(ts *testscript.TestScript, neg bool, args []string) {
+	id := regexp.MustCompile(`\d+`).FindString(ts.ReadFile("stdout"))
+	if id == "" {
+		ts.Fatalf("no id in %q", ts.ReadFile("stdout"))
+	}
+	ts.Setenv(args[0], id)
+}
+
+// limit GIVEN SHOWN
+func cmdLimit(ts *testscript.TestScript, neg bool, args []string) {
+	want(ts, "-t "+args[0], field(ts, submitHeld(ts, "-t", args[0], "--wrap", "true"), "%l"), args[1])
+}
+
+// mem GIVEN SHOWN
+func cmdMem(ts *testscript.TestScript, neg bool, args []string) {
+	want(ts, "--mem="+args[0], field(ts, submitHeld(ts, "--mem="+args[0], "--wrap", "true"), "%m"), args[1])
+}
+
+// array SPEC SHOWN
+func cmdArray(ts *testscript.TestScript, neg bool, args []string) {
+	id := submitHeld(ts, "-a", args[0], "--wrap", "true")
+	want(ts, "-a "+args[0], field(ts, id, "%i"), id+"_"+args[1])
+	ts.Check(ts.Exec("scancel", id))
+}
+
+// refusedarray SPEC
+func cmdRefusedArray(ts *testscript.TestScript, neg bool, args []string) {
+	exitCode(ts, 1, "sbatch", "--array="+args[0], "--wrap", "true")
+	if s := ts.ReadFile("stderr"); !strings.Contains(s, "Batch job submission failed: Invalid job array specification") {
+		ts.Fatalf("-a %s: stderr is %q", args[0], s)
+	}
+}
+
+// code N COMMAND...: it must exit with N.
+func cmdCode(ts *testscript.TestScript, neg bool, args []string) {
+	n, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	exitCode(ts, n, args[1:]...)
+}
+
+func exitCode(ts *testscript.TestScript, n int, args ...string) {
+	err := ts.Exec(args[0], args[1:]...)
+	got := 0
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		got = exit.ExitCode()
+	} else if err != nil {
+		ts.Fatalf("%v", err)
+	}
+	if got != n {
+		ts.Fatalf("%q: exit code %d, want %d", args, got, n)
+	}
+}
+
+// until SECONDS REGEXP COMMAND...: again until stdout matches.
+func cmdUntil(ts *testscript.TestScript, neg bool, args []string) {
+	until(ts, args[0], args[1], func() string {
+		if err := ts.Exec(args[2], args[3:]...); err != nil {
+			return ""
+		}
+		return ts.ReadFile("stdout")
+	})
+}
+
+// untilfile SECONDS REGEXP FILE
+func cmdUntilFile(ts *testscript.TestScript, neg bool, args []string) {
+	until(ts, args[0], args[1], func() string {
+		b, err := os.ReadFile(ts.MkAbs(args[2]))
+		if err != nil {
+			return ""
+		}
+		return string(b)
+	})
+}
+
+// until polls: the condition lies in another process, there is nothing to wait on.
+func until(ts *testscript.TestScript, seconds, pattern string, text func() string) {
+	n, err := strconv.Atoi(seconds)
+	ts.Check(err)
+	re := regexp.MustCompile(pattern)
+	last := ""
+	for end := time.Now().Add(time.Duration(n) * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if last = text(); re.MatchString(last) {
+			return
+		}
+	}
+	ts.Fatalf("after %s s nothing matches %q; the last was:\n%s", seconds, pattern, last)
+}
+
+// ends COMMAND STATE EXITCODE
+func cmdEnds(ts *testscript.TestScript, neg bool, args []string) {
+	ts.Check(ts.Exec("sbatch", "--parsable", "-o", "/dev/null", "--wrap", args[0]))
+	id := strings.TrimSpace(ts.ReadFile("stdout"))
+	until(ts, "60", `JobState=(COMPLETED|FAILED|CANCELLED|TIMEOUT)`, func() string {
+		ts.Check(ts.Exec("scontrol", "show", "job", id))
+		return ts.ReadFile("stdout")
+	})
+	show := ts.ReadFile("stdout")
+	for _, w := range []string{"JobState=" + args[1] + " ", "ExitCode=" + args[2]} {
+		if !strings.Contains(show, w) {
+			ts.Fatalf("%q: no %q in\n%s", args[0], w, show)
+		}
+	}
+}
+
+// crlf FILE gets DOS line ends.
+func cmdCRLF(ts *testscript.TestScript, neg bool, args []string) {
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.ReplaceAll(ts.ReadFile(args[0]), "\n", "\r\n")), 0o644))
+}
