@@ -1,12 +1,9 @@
 package job
 
+import "github.com/tensorgrid/tensorgrid/gres"
+
 // GresAlloc is a part of one generic resource of one node.
-type GresAlloc struct {
-	Name  string // "gpu"
-	Type  string // "a100"; may be empty
-	Count uint64
-	Index []uint32 // device indexes; empty for resources without devices
-}
+type GresAlloc = gres.Alloc
 
 // NodeAlloc is what a run holds on one node. CPUIDs are the node's abstract CPU numbers.
 type NodeAlloc struct {
