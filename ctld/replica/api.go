@@ -38,7 +38,9 @@ const (
 // Log is what the server and the leader's loops need of a replica. *Replica implements it.
 type Log interface {
 	// Propose puts commands, in order, into the next entries and waits until they are durable on a
-	// majority and applied here: one Result each. All go into one entry if they fit.
+	// majority and applied here: one Result each. All go into one entry if they fit, else into several
+	// one after the other; on an error the results are those of the commands before the entry that failed.
+	// When ctx ends while the commands still wait here they are withdrawn and the error is ctx's alone.
 	Propose(ctx context.Context, cmds ...*logpb.Command) ([]fsm.Result, error)
 	// View is the newest applied state of this replica (may be stale on a follower).
 	View() state.Viewer

@@ -1,0 +1,289 @@
+package replica
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+
+	"github.com/tensorgrid/tensorgrid/ctld/fsm"
+)
+
+// MaxQueuedBytes bounds what waits, beside MaxQueued: 65536 commands of 1 MiB would be 64 GiB.
+const MaxQueuedBytes = 256 << 20
+
+// future is an entry on its way; raft.ApplyFuture is one.
+type future interface {
+	Error() error
+	Response() any
+}
+
+// batcher gathers what proposers bring into entries. It has no timer: as long as fewer than
+// MaxInFlight entries are on their way it takes what waits, so a lone command leaves at once and
+// under load an entry holds what came while the last ones were written.
+type batcher struct {
+	// submit starts an entry with these command fields (encoded, count of them) and never blocks for long.
+	submit func(fields [][]byte, bytes int) future
+	// settle maps a failed future's error to what the proposer is told.
+	settle func(error) error
+
+	mu       sync.Mutex
+	ready    sync.Cond // for the one goroutine of run
+	queue    []*proposal
+	head     int // queue[:head] is taken
+	queued   int // commands that wait
+	bytes    int // and their size
+	inFlight map[*entry]struct{}
+	closed   bool
+	idle     chan struct{} // closed when the batcher is closed and nothing is in flight
+}
+
+// proposal is one run that waits for its outcome.
+type proposal struct {
+	fields []byte // encoded fields of an entry
+	count  int
+	bytes  int
+	taken  bool // in an entry; before that it may be withdrawn
+	gone   bool // withdrawn
+
+	done    chan struct{}
+	results []fsm.Result
+	err     error
+}
+
+// entry is what was taken together.
+type entry struct {
+	proposals []*proposal
+	count     int
+}
+
+func newBatcher(submit func([][]byte, int) future, settle func(error) error) *batcher {
+	b := &batcher{submit: submit, settle: settle, inFlight: map[*entry]struct{}{}, idle: make(chan struct{})}
+	b.ready.L = &b.mu
+	return b
+}
+
+// propose queues one run and waits. When ctx ends first the run is withdrawn if it has not left
+// yet (the error is ctx's: nothing was done), else the outcome is unknown.
+func (b *batcher) propose(ctx context.Context, fields []byte, count, bytes int) ([]fsm.Result, error) {
+	p := &proposal{fields: fields, count: count, bytes: bytes, done: make(chan struct{})}
+	if err := b.enqueue(p); err != nil {
+		return nil, err
+	}
+	select {
+	case <-p.done:
+		return p.results, p.err
+	case <-ctx.Done():
+	}
+	if b.withdraw(p) {
+		return nil, ctx.Err()
+	}
+	select {
+	case <-p.done:
+		return p.results, p.err
+	default:
+		return nil, fmt.Errorf("%w: %w", ErrUnknown, ctx.Err())
+	}
+}
+
+func (b *batcher) enqueue(p *proposal) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.closed:
+		return ErrNotLeader
+	case b.queued+p.count > MaxQueued:
+		return ErrBusy
+	case b.bytes+p.bytes > MaxQueuedBytes:
+		return fmt.Errorf("%w, or more than %d MiB of them", ErrBusy, MaxQueuedBytes>>20)
+	}
+	b.queue = append(b.queue, p)
+	b.queued += p.count
+	b.bytes += p.bytes
+	if len(b.inFlight) < MaxInFlight {
+		b.ready.Signal()
+	}
+	return nil
+}
+
+// withdraw takes back a run that waits; false if it has left.
+func (b *batcher) withdraw(p *proposal) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p.taken {
+		return false
+	}
+	p.gone = true
+	b.queued -= p.count
+	b.bytes -= p.bytes
+	return true
+}
+
+// run is the batcher's goroutine; it returns after close.
+func (b *batcher) run() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for {
+		for !b.closed && (b.queued == 0 || len(b.inFlight) >= MaxInFlight) {
+			b.ready.Wait()
+		}
+		if b.closed {
+			return
+		}
+		b.gather()
+		e, fields, bytes := b.take()
+		if e == nil {
+			continue
+		}
+		b.inFlight[e] = struct{}{}
+		b.mu.Unlock()
+		f := b.submit(fields, bytes)
+		go b.await(e, f)
+		b.mu.Lock()
+	}
+}
+
+// gather lets proposers that can run come first, as long as that brings more: the answers to one
+// entry wake up to 256 callers, and an entry made when the first of them returns would hold one
+// command. It is a yield, not a wait; with nobody else to run it costs nothing.
+func (b *batcher) gather() {
+	const rounds = 4
+	for range rounds {
+		before := b.queued
+		if before >= MaxEntryCommands || b.bytes >= MaxEntryBytes {
+			return
+		}
+		b.mu.Unlock()
+		runtime.Gosched()
+		b.mu.Lock()
+		if b.queued <= before {
+			return
+		}
+	}
+}
+
+// take cuts the next entry off the queue, nil when all that waited was withdrawn.
+func (b *batcher) take() (e *entry, fields [][]byte, bytes int) {
+	e = &entry{}
+	size := 0
+	for b.head < len(b.queue) {
+		p := b.queue[b.head]
+		if !p.gone {
+			if e.count > 0 && (e.count+p.count > MaxEntryCommands || size+p.bytes > MaxEntryBytes) {
+				break
+			}
+			p.taken = true
+			b.queued -= p.count
+			b.bytes -= p.bytes
+			e.proposals = append(e.proposals, p)
+			e.count += p.count
+			size += p.bytes
+			fields = append(fields, p.fields)
+			bytes += len(p.fields)
+			p.fields = nil
+		}
+		b.queue[b.head] = nil
+		b.head++
+	}
+	b.compact()
+	if e.count == 0 {
+		return nil, nil, 0
+	}
+	return e, fields, bytes
+}
+
+// compact frees the taken part of the queue when it is the larger one.
+func (b *batcher) compact() {
+	if b.head == len(b.queue) {
+		b.queue, b.head = b.queue[:0], 0
+		if cap(b.queue) > 4*MaxEntryCommands*MaxInFlight {
+			b.queue = nil
+		}
+		return
+	}
+	if b.head > 1024 && b.head > len(b.queue)/2 {
+		n := copy(b.queue, b.queue[b.head:])
+		clear(b.queue[n:])
+		b.queue, b.head = b.queue[:n], 0
+	}
+}
+
+// await is one goroutine an entry, at most MaxInFlight of them.
+func (b *batcher) await(e *entry, f future) {
+	var results []fsm.Result
+	err := f.Error()
+	if err != nil {
+		err = b.settle(err)
+	} else if o, ok := f.Response().(*outcome); !ok || o == nil {
+		err = fmt.Errorf("%w: no response", ErrUnknown)
+	} else if o.err != nil {
+		err = fmt.Errorf("%w: %w", ErrUnknown, o.err)
+	} else if results = o.results; len(results) != e.count {
+		err = fmt.Errorf("%w: %d results for %d commands", ErrUnknown, len(results), e.count)
+	}
+	b.finish(e, results, err)
+}
+
+// finish answers an entry's proposers, once.
+func (b *batcher) finish(e *entry, results []fsm.Result, err error) {
+	b.mu.Lock()
+	if _, ok := b.inFlight[e]; !ok {
+		b.mu.Unlock()
+		return
+	}
+	delete(b.inFlight, e)
+	if b.closed && len(b.inFlight) == 0 {
+		close(b.idle)
+	}
+	if b.queued > 0 {
+		b.ready.Signal()
+	}
+	b.mu.Unlock()
+	at := 0
+	for _, p := range e.proposals {
+		if p.err = err; err == nil {
+			p.results = results[at : at+p.count : at+p.count]
+			at += p.count
+		}
+		close(p.done)
+	}
+}
+
+// close refuses new runs and those that wait. What is in flight goes on; idle tells when it is over.
+func (b *batcher) close() {
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return
+	}
+	b.closed = true
+	waiting := b.queue[b.head:]
+	b.queue, b.head, b.queued, b.bytes = nil, 0, 0, 0
+	if len(b.inFlight) == 0 {
+		close(b.idle)
+	}
+	b.ready.Signal()
+	for _, p := range waiting {
+		p.taken = true
+	}
+	b.mu.Unlock()
+	for _, p := range waiting {
+		if !p.gone {
+			p.err = ErrNotLeader
+			close(p.done)
+		}
+	}
+}
+
+// abandon answers all that is still in flight after close: the outcome is not known.
+func (b *batcher) abandon() {
+	b.mu.Lock()
+	left := make([]*entry, 0, len(b.inFlight))
+	for e := range b.inFlight {
+		left = append(left, e)
+	}
+	b.mu.Unlock()
+	for _, e := range left {
+		b.finish(e, nil, ErrUnknown)
+	}
+}

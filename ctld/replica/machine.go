@@ -1,0 +1,147 @@
+package replica
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"sync/atomic"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/tensorgrid/tensorgrid/ctld/fsm"
+	"github.com/tensorgrid/tensorgrid/ctld/state"
+)
+
+// Machine is the replicated state machine as the log drives it. ApplyEntry, Snapshot and Restore
+// are called one at a time; View at any time.
+type Machine interface {
+	// ApplyEntry applies one entry's commands, one Result each. An error means that this binary
+	// cannot apply it; the replica stops for good.
+	ApplyEntry(index uint64, data []byte) ([]fsm.Result, error)
+	// View is the state after the last applied entry.
+	View() state.Viewer
+	// Snapshot pins the present state without copying it.
+	Snapshot() Snapshot
+	// Restore builds the state aside and takes it only when it is whole.
+	Restore(r io.Reader) error
+}
+
+// Snapshot is a pinned state. Write may run while later entries are applied.
+type Snapshot interface {
+	Write(w io.Writer) error
+}
+
+// snapshotBuffer is what is gathered before the disk is asked to write.
+const snapshotBuffer = 256 << 10
+
+// outcome is raft's response for one entry.
+type outcome struct {
+	results []fsm.Result
+	err     error
+}
+
+// applier hands committed entries to the machine. Its methods other than Restore run on raft's
+// state machine goroutine; Restore also runs once before that is started.
+type applier struct {
+	machine  Machine
+	progress *progress
+	// halt is called once, with the error after which nothing more is applied.
+	halt   func(error)
+	halted error
+	// running is false while the replica opens: a snapshot that fails then is raft's to skip in
+	// favour of an older one.
+	running atomic.Bool
+
+	// unsaved are the bytes applied since the last snapshot; at limit due is signalled.
+	unsaved int64
+	limit   int64
+	due     chan struct{}
+}
+
+func newApplier(m Machine, p *progress, limit int64, halt func(error)) *applier {
+	return &applier{machine: m, progress: p, limit: limit, halt: halt, due: make(chan struct{}, 1)}
+}
+
+// Apply implements raft.FSM.
+func (a *applier) Apply(l *raft.Log) any { return a.ApplyBatch([]*raft.Log{l})[0] }
+
+// ApplyBatch implements raft.BatchingFSM. Waiters are woken once for the whole batch.
+func (a *applier) ApplyBatch(logs []*raft.Log) []any {
+	out := make([]any, len(logs))
+	var seen, commands uint64
+	for i, l := range logs {
+		if a.halted != nil {
+			out[i] = &outcome{err: a.halted}
+			continue
+		}
+		if l.Type == raft.LogCommand {
+			results, err := a.machine.ApplyEntry(l.Index, l.Data)
+			if err != nil {
+				a.stop(fmt.Errorf("log entry %d: %w", l.Index, err))
+				out[i] = &outcome{err: a.halted}
+				continue
+			}
+			out[i] = &outcome{results: results}
+			commands = l.Index
+			a.unsaved += int64(len(l.Data))
+		}
+		seen = l.Index
+	}
+	if seen != 0 {
+		a.progress.advance(seen, commands)
+	}
+	if a.unsaved >= a.limit {
+		select {
+		case a.due <- struct{}{}:
+		default:
+		}
+	}
+	return out
+}
+
+func (a *applier) stop(err error) {
+	a.halted = err
+	a.halt(err)
+}
+
+// Snapshot implements raft.FSM. A halted machine gives none: raft's indexes have gone past what
+// it has applied.
+func (a *applier) Snapshot() (raft.FSMSnapshot, error) {
+	if a.halted != nil {
+		return nil, a.halted
+	}
+	a.unsaved = 0
+	return pinned{a.machine.Snapshot()}, nil
+}
+
+// Restore implements raft.FSM.
+func (a *applier) Restore(rc io.ReadCloser) error {
+	if a.halted != nil {
+		return a.halted
+	}
+	if err := a.machine.Restore(bufio.NewReaderSize(rc, snapshotBuffer)); err != nil {
+		if a.running.Load() {
+			a.stop(fmt.Errorf("snapshot from the leader: %w", err))
+		}
+		return err
+	}
+	a.unsaved = 0
+	index := a.machine.View().Index()
+	a.progress.advance(max(snapshotIndex(rc), index), index)
+	return nil
+}
+
+// pinned is a snapshot on its way to disk.
+type pinned struct{ root Snapshot }
+
+// Persist implements raft.FSMSnapshot; raft cancels the sink on an error.
+func (p pinned) Persist(sink raft.SnapshotSink) error {
+	w := bufio.NewWriterSize(sink, snapshotBuffer)
+	if err := p.root.Write(w); err != nil {
+		return err
+	}
+	return w.Flush()
+}
+
+// Release implements raft.FSMSnapshot.
+func (p pinned) Release() {}
