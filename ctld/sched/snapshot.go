@@ -103,8 +103,8 @@ type Policy struct {
 	Depth     int // most classes looked at; 0 = all
 }
 
-// Plan is what should happen now.
-type Plan struct {
+// Decision is what should happen now.
+type Decision struct {
 	Base    uint64
 	Starts  []Start
 	Reasons []Reason      // of single records, where not the class's
