@@ -43,6 +43,9 @@ func ParseMem(s string) (int64, error) {
 	return (n*unit + mib - 1) / mib * mib, nil
 }
 
+// MaxMemory bounds any size that a job asks for, in bytes.
+const MaxMemory = int64(1) << 60
+
 // FormatMem writes bytes as Slurm does: in the largest of M, G, T, P that divides them, 4000M or 16G.
 // Less than a MiB is rounded up to one. WholeNode, like 0, is "0".
 func FormatMem(bytes int64) string {
