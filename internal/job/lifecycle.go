@@ -217,7 +217,7 @@ func LifecycleTable() string {
 	return b.String()
 }
 
-// String is a cell of the table: the state, flags set with +, cleared with -.
+// String is a cell of the table: the state, flags set with +, cleared with -; "=" is the same state.
 func (t *step) String() string {
 	if t == nil {
 		return ""
@@ -228,6 +228,9 @@ func (t *step) String() string {
 	}
 	for _, flag := range t.set.Names() {
 		name += " +" + flag
+	}
+	for _, flag := range (t.clear &^ t.set).Names() {
+		name += " -" + flag
 	}
 	return name
 }
