@@ -1,0 +1,252 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
+)
+
+// Errors of a call. errNotSent: the launcher has not seen the request, it may be made again freely.
+// errNoAnswer: the launcher may have acted on it.
+var (
+	errNotSent  = errors.New("launcher is away")
+	errNoAnswer = errors.New("launcher went away without an answer")
+)
+
+// launcherPatience is how long the launcher may be away, or leave a request unread, before the
+// request is given up; nothing was done for it then.
+const launcherPatience = 30 * time.Second
+
+// launcher is a pipelining client of the launcher's socket. It connects when it is needed.
+type launcher struct {
+	dial     func(ctx context.Context) (net.Conn, error)
+	patience time.Duration // how long a request may wait to be written
+
+	mu     sync.Mutex
+	cur    *link
+	closed bool
+	lastID uint64
+}
+
+func newLauncher(dial func(context.Context) (net.Conn, error)) *launcher {
+	return &launcher{dial: dial, patience: launcherPatience}
+}
+
+// call sends req and waits for its reply. A reply with Err set is no error of call.
+func (l *launcher) call(ctx context.Context, req *launch.Request) (*launch.Reply, error) {
+	lk, id, err := l.link(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errNotSent, err)
+	}
+	req.ID = id
+	body, err := json.Marshal(req)
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > launch.MaxFrame {
+		return nil, fmt.Errorf("request of %d bytes is over the launcher's limit of %d", len(body), launch.MaxFrame)
+	}
+	return lk.roundTrip(ctx, id, body, l.patience)
+}
+
+func (l *launcher) link(ctx context.Context) (*link, uint64, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, 0, net.ErrClosed
+	}
+	l.lastID++
+	if l.cur != nil && !l.cur.broken() {
+		return l.cur, l.lastID, nil
+	}
+	conn, err := l.dial(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	l.cur = newLink(conn)
+	return l.cur, l.lastID, nil
+}
+
+func (l *launcher) close() {
+	l.mu.Lock()
+	l.closed = true
+	cur := l.cur
+	l.mu.Unlock()
+	if cur != nil {
+		cur.fail()
+		cur.wg.Wait()
+	}
+}
+
+// frame is one request on its way. Its state goes from waiting to either written or withdrawn, so
+// that it is always known whether the launcher can have seen it.
+type frame struct {
+	body  []byte
+	state atomic.Uint32
+}
+
+const (
+	frameWaiting uint32 = iota
+	frameWritten
+	frameWithdrawn
+)
+
+// link is one connection.
+type link struct {
+	conn net.Conn
+	send chan *frame
+	gone chan struct{}
+	once sync.Once
+	wg   sync.WaitGroup
+
+	mu      sync.Mutex
+	pending map[uint64]chan *launch.Reply
+}
+
+func newLink(conn net.Conn) *link {
+	l := &link{
+		conn: conn, send: make(chan *frame, MaxCalls), gone: make(chan struct{}),
+		pending: make(map[uint64]chan *launch.Reply),
+	}
+	l.wg.Go(l.write)
+	l.wg.Go(l.read)
+	return l
+}
+
+func (l *link) broken() bool {
+	select {
+	case <-l.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+func (l *link) fail() {
+	l.once.Do(func() {
+		close(l.gone)
+		l.conn.Close()
+	})
+}
+
+func (l *link) roundTrip(ctx context.Context, id uint64, body []byte, patience time.Duration) (*launch.Reply, error) {
+	f := &frame{body: body}
+	answer := make(chan *launch.Reply, 1)
+	l.mu.Lock()
+	l.pending[id] = answer
+	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		delete(l.pending, id)
+		l.mu.Unlock()
+	}()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case l.send <- f:
+	case <-l.gone:
+		return nil, errNotSent
+	case <-timer.C:
+		return nil, fmt.Errorf("%w: it does not read", errNotSent)
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", errNotSent, ctx.Err())
+	}
+	for {
+		var cause error
+		select {
+		case reply := <-answer:
+			return reply, nil
+		case <-timer.C:
+			if f.state.CompareAndSwap(frameWaiting, frameWithdrawn) {
+				return nil, fmt.Errorf("%w: it does not read", errNotSent)
+			}
+			continue // it is on its way: from now on only the answer tells
+		case <-l.gone:
+			cause = io.ErrUnexpectedEOF
+		case <-ctx.Done():
+			cause = ctx.Err()
+		}
+		// The reply may have come in the same instant.
+		select {
+		case reply := <-answer:
+			return reply, nil
+		default:
+		}
+		if f.state.CompareAndSwap(frameWaiting, frameWithdrawn) {
+			return nil, fmt.Errorf("%w: %w", errNotSent, cause)
+		}
+		return nil, fmt.Errorf("%w: %w", errNoAnswer, cause)
+	}
+}
+
+// write sends what waits and flushes when nothing more does.
+func (l *link) write() {
+	defer l.fail()
+	w := bufio.NewWriterSize(l.conn, 64<<10)
+	for {
+		select {
+		case <-l.gone:
+			return
+		case f := <-l.send:
+			if !f.state.CompareAndSwap(frameWaiting, frameWritten) {
+				continue
+			}
+			var head [4]byte
+			binary.BigEndian.PutUint32(head[:], uint32(len(f.body)))
+			w.Write(head[:]) // a bufio.Writer keeps its first error until Flush
+			w.Write(f.body)
+			if len(l.send) == 0 && w.Flush() != nil {
+				return
+			}
+		}
+	}
+}
+
+func (l *link) read() {
+	defer l.fail()
+	r := bufio.NewReaderSize(l.conn, 64<<10)
+	for {
+		reply, err := readReply(r)
+		if err != nil {
+			return
+		}
+		l.mu.Lock()
+		answer := l.pending[reply.ID]
+		delete(l.pending, reply.ID)
+		l.mu.Unlock()
+		if answer != nil {
+			answer <- reply
+		}
+	}
+}
+
+// readReply reads one frame; its length is checked before anything is allocated for it.
+func readReply(r io.Reader) (*launch.Reply, error) {
+	var head [4]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return nil, err
+	}
+	n := binary.BigEndian.Uint32(head[:])
+	if n > launch.MaxFrame {
+		return nil, fmt.Errorf("frame of %d bytes is over the limit of %d", n, launch.MaxFrame)
+	}
+	body := make([]byte, n)
+	if _, err := io.ReadFull(r, body); err != nil {
+		return nil, err
+	}
+	reply := &launch.Reply{}
+	if err := json.Unmarshal(body, reply); err != nil {
+		return nil, fmt.Errorf("frame: %w", err)
+	}
+	return reply, nil
+}

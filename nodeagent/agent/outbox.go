@@ -1,0 +1,119 @@
+package agent
+
+import (
+	"sync"
+
+	"github.com/tensorgrid/tensorgrid/api/nodepb"
+	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
+)
+
+// maxAnswers bounds the launch results, and the kill results, that wait for a session. Launches and
+// kills come from a session, so that many unsent answers mean that there has been none for long; the
+// oldest go then, and the controller learns the same from what the agent holds.
+const maxAnswers = 16384
+
+// outbox is what waits to be sent to the controller. Whatever waits goes in one message.
+type outbox struct {
+	wake chan struct{} // 1 when something was added
+
+	mu       sync.Mutex
+	results  []*nodepb.LaunchResult
+	killed   []*nodepb.KillResult
+	reports  []launch.Key
+	reported map[launch.Key]bool // the keys in reports: none is there twice
+	chunks   []*nodepb.OutputChunk
+}
+
+func newOutbox() *outbox {
+	return &outbox{wake: make(chan struct{}, 1), reported: make(map[launch.Key]bool)}
+}
+
+func (o *outbox) ring() {
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (o *outbox) addResult(r *nodepb.LaunchResult) {
+	o.mu.Lock()
+	o.results = appendBounded(o.results, r)
+	o.mu.Unlock()
+	o.ring()
+}
+
+func (o *outbox) addKilled(r *nodepb.KillResult) {
+	o.mu.Lock()
+	o.killed = appendBounded(o.killed, r)
+	o.mu.Unlock()
+	o.ring()
+}
+
+func appendBounded[T any](list []T, v T) []T {
+	if len(list) >= maxAnswers {
+		list = list[1:]
+	}
+	return append(list, v)
+}
+
+func (o *outbox) addReport(k launch.Key) {
+	o.mu.Lock()
+	if !o.reported[k] {
+		o.reported[k] = true
+		o.reports = append(o.reports, k)
+	}
+	o.mu.Unlock()
+	o.ring()
+}
+
+// addChunk adds a piece of output; the readers' tokens bound how many wait.
+func (o *outbox) addChunk(c *nodepb.OutputChunk) {
+	o.mu.Lock()
+	o.chunks = append(o.chunks, c)
+	o.mu.Unlock()
+	o.ring()
+}
+
+// dropChunks forgets pieces of output that an earlier session asked for, and says how many.
+func (o *outbox) dropChunks() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n := len(o.chunks)
+	o.chunks = nil
+	return n
+}
+
+func (o *outbox) takeResults() []*nodepb.LaunchResult { return takeFrom(o, &o.results) }
+func (o *outbox) takeKilled() []*nodepb.KillResult    { return takeFrom(o, &o.killed) }
+
+func takeFrom[T any](o *outbox, list *[]T) []T {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n := min(len(*list), MaxBatch)
+	head := (*list)[:n:n]
+	if *list = (*list)[n:]; len(*list) == 0 {
+		*list = nil
+	}
+	return head
+}
+
+func (o *outbox) takeReports() []launch.Key {
+	keys := takeFrom(o, &o.reports)
+	o.mu.Lock()
+	for _, k := range keys {
+		delete(o.reported, k)
+	}
+	o.mu.Unlock()
+	return keys
+}
+
+func (o *outbox) takeChunk() *nodepb.OutputChunk {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.chunks) == 0 {
+		return nil
+	}
+	c := o.chunks[0]
+	o.chunks = o.chunks[1:]
+	return c
+}
