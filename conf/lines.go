@@ -32,7 +32,7 @@ func (b *builder) nodeLine(rec record) {
 	if want := n.Sockets * n.CoresPerSocket * n.ThreadsPerCore; want < n.CPUs {
 		b.r.problem(rec.file, rec.line, "NodeName=%s: CPUs=%d is more than Sockets x CoresPerSocket x ThreadsPerCore = %d", clip(name), n.CPUs, want)
 	}
-	if _, err := gres.Parse(n.Gres); n.Gres != "" && err != nil {
+	if _, err := gres.ParseInventory(n.Gres); n.Gres != "" && err != nil {
 		b.r.problem(rec.file, rec.line, "Gres=%s: %v", clip(n.Gres), err)
 	}
 	if n.UserMap != "identity" {

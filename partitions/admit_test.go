@@ -1,0 +1,102 @@
+package partitions
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/tensorgrid/tensorgrid/internal/job"
+)
+
+func open() *Partition { return &Partition{Name: "p", State: "UP", MaxTime: job.Unlimited} }
+
+func four() []Capacity {
+	c := func(name string, cpus uint32, gres string, features ...string) Capacity {
+		return Capacity{Name: name, CPUs: cpus, Mem: 8 << 30, TmpDisk: 1 << 30, Gres: gres, Features: features, Usable: true}
+	}
+	return []Capacity{c("n1", 4, "gpu:a100:4", "fast"), c("n2", 4, "gpu:a100:4", "fast", "ib"), c("n3", 8, ""), {Name: "n4", CPUs: 64, Mem: 1 << 40}}
+}
+
+// TestAdmit: one line a clause; code "" means admitted, why must stand in the second line.
+func TestAdmit(t *testing.T) {
+	type J = job.Spec
+	for name, c := range map[string]struct {
+		part func(p *Partition)
+		spec J
+		who  Who
+		code string
+		why  string
+	}{
+		"plain":                 {spec: J{}},
+		"eight cpus":            {spec: J{CPUsPerTask: 8}},
+		"nine cpus":             {spec: J{CPUsPerTask: 9}, code: "NODE_CONFIG", why: "9 CPUs on one node were asked, n1 has 4"},
+		"tasks over nodes":      {spec: J{NTasks: 16, MinNodes: 3, MaxNodes: 3}},
+		"too many tasks":        {spec: J{NTasks: 17, MinNodes: 3, MaxNodes: 3}, code: "NODE_CONFIG", why: "hold 16 of them"},
+		"tasks on few nodes":    {spec: J{NTasks: 10, MinNodes: 2, MaxNodes: 2}},
+		"per node":              {spec: J{MinNodes: 2, MaxNodes: 2, NTasksPerNode: 5}, code: "NODE_CONFIG", why: "5 CPUs on one node"},
+		"more nodes than here":  {spec: J{MinNodes: 5}, code: "INVALID_NODE_COUNT", why: "5 nodes were asked, partition p has 4"},
+		"future node":           {spec: J{MinNodes: 4}, code: "NODE_CONFIG", why: "n4 is not in service"},
+		"memory":                {spec: J{MemPerNode: 9 << 30}, code: "NODE_CONFIG", why: "9G of memory on one node"},
+		"whole memory":          {spec: J{MemPerNode: job.WholeNode}},
+		"memory a cpu":          {spec: J{MemPerCPU: 3 << 30, CPUsPerTask: 4}, code: "NODE_CONFIG", why: "3G for each of 4 CPUs"},
+		"gpu":                   {spec: J{Gres: "gpu:2"}},
+		"gpu type":              {spec: J{Gres: "gpu:h100:1"}, code: "NODE_CONFIG", why: "gpu:h100:1 on one node was asked, n1 has gpu:a100:4"},
+		"gpu on three":          {spec: J{Gres: "gpu:1", MinNodes: 3}, code: "NODE_CONFIG", why: "2 of the 4"},
+		"feature":               {spec: J{Constraint: "fast&ib"}},
+		"feature missing":       {spec: J{Constraint: "slow"}, code: "INVALID_FEATURE", why: `"slow"`},
+		"feature words":         {spec: J{Constraint: "a&"}, code: "INVALID_FEATURE", why: "missing"},
+		"nodelist":              {spec: J{NodeList: "n[1-2]"}},
+		"nodelist stranger":     {spec: J{NodeList: "x"}, code: "NODES_NOT_IN_PARTITION", why: "node x is not in partition p (n[1-4])"},
+		"nodelist cannot":       {spec: J{NodeList: "n1", CPUsPerTask: 8}, code: "NODE_CONFIG", why: "node n1 cannot hold the job"},
+		"nodelist pattern":      {spec: J{NodeList: "n[3-1]"}, code: "INVALID_NODE_NAME", why: "n[3-1]"},
+		"excluded":              {spec: J{Exclude: "n3", CPUsPerTask: 8}, code: "NODE_CONFIG", why: "asked"},
+		"disk":                  {spec: J{MinTmpDisk: 2 << 30}, code: "NODE_CONFIG", why: "2G of local disk"},
+		"time":                  {part: func(p *Partition) { p.MaxTime = 3600e3 }, spec: J{TimeLimit: 7200e3}, code: "INVALID_TIME_LIMIT", why: "02:00:00 was asked, MaxTime of partition p is 01:00:00"},
+		"time unlimited":        {part: func(p *Partition) { p.MaxTime = 3600e3 }, spec: J{TimeLimit: job.Unlimited}, code: "INVALID_TIME_LIMIT", why: "UNLIMITED"},
+		"time-min fits":         {part: func(p *Partition) { p.MaxTime = 3600e3 }, spec: J{TimeLimit: 7200e3, TimeMin: 60e3}},
+		"no time asked":         {part: func(p *Partition) { p.MaxTime = 3600e3 }},
+		"max nodes":             {part: func(p *Partition) { p.MaxNodes = 2 }, spec: J{MinNodes: 3}, code: "INVALID_NODE_COUNT", why: "MaxNodes of partition p is 2"},
+		"min nodes":             {part: func(p *Partition) { p.MinNodes = 2 }, spec: J{MinNodes: 1, MaxNodes: 1}, code: "INVALID_NODE_COUNT", why: "MinNodes of partition p is 2"},
+		"max mem":               {part: func(p *Partition) { p.MaxMemPerNode = 1 << 30 }, spec: J{MemPerNode: 2 << 30}, code: "INVALID_TASK_MEMORY", why: "MaxMemPerNode"},
+		"max mem a cpu":         {part: func(p *Partition) { p.MaxMemPerCPU = 1 << 30 }, spec: J{MemPerCPU: 2 << 30}, code: "INVALID_TASK_MEMORY", why: "MaxMemPerCPU"},
+		"down partition queues": {part: func(p *Partition) { p.State = "DOWN" }},
+		"drained partition":     {part: func(p *Partition) { p.State = "DRAIN" }, code: "PARTITION_NOT_AVAIL", why: "DRAIN"},
+		"inactive partition":    {part: func(p *Partition) { p.State = "INACTIVE" }, code: "PARTITION_NOT_AVAIL", why: "INACTIVE"},
+		"root only":             {part: func(p *Partition) { p.RootOnly = true }, who: Who{UID: 7}, code: "ACCESS_DENIED", why: "only root"},
+		"root only, root":       {part: func(p *Partition) { p.RootOnly = true }},
+		"no root":               {part: func(p *Partition) { p.NoRoot = true }, code: "ACCESS_DENIED", why: "DisableRootJobs"},
+		"group":                 {part: func(p *Partition) { p.AllowGroups = []string{"g"} }, who: Who{UID: 7, Groups: []string{"f", "g"}}},
+		"other group":           {part: func(p *Partition) { p.AllowGroups = []string{"g"} }, who: Who{UID: 7, Groups: []string{"f"}}, code: "USER_ID_MISSING", why: "for the groups g"},
+		"account":               {part: func(p *Partition) { p.AllowAccounts = []string{"a"} }, spec: J{Account: "b"}, code: "INVALID_ACCOUNT", why: "for the accounts a"},
+		"denied account":        {part: func(p *Partition) { p.DenyAccounts = []string{"a"} }, spec: J{Account: "a"}, code: "INVALID_ACCOUNT", why: "denies"},
+		"qos":                   {part: func(p *Partition) { p.AllowQOS = []string{"a"} }, spec: J{QOS: "b"}, code: "INVALID_QOS", why: "for the QOS a"},
+	} {
+		p := open()
+		if c.part != nil {
+			c.part(p)
+		}
+		r := Admit(p, &c.spec, c.who, four())
+		switch {
+		case c.code == "" && r != nil:
+			t.Errorf("%s: refused: %+v", name, *r)
+		case c.code != "" && r == nil:
+			t.Errorf("%s: admitted, want %s", name, c.code)
+		case r != nil && (!strings.Contains(r.Code, c.code) || !strings.Contains(r.Why, c.why) || r.Text == ""):
+			t.Errorf("%s: %+v, want code %s and %q", name, *r, c.code, c.why)
+		}
+	}
+}
+
+func FuzzParseFeatures(f *testing.F) {
+	for _, s := range []string{"a", "a&b|c", "(a|b)&c", "((a", "a*2", "", "a,b"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		e, err := ParseFeatures(s)
+		if (e == nil) == (err == nil) {
+			t.Fatalf("%q: %v, %v", s, e, err)
+		}
+		if e != nil {
+			e.Match([]string{"a"})
+		}
+	})
+}
