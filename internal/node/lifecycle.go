@@ -56,11 +56,11 @@ type row struct {
 var (
 	every = []State{Unknown, Down, Idle, Future}
 	there = []State{Unknown, Down, Idle}
-	up    = []State{Unknown, Idle}
 )
 
 // lifecycle is the whole life of a node by its own state: Unknown, Down, Idle or Future (Allocated and Mixed follow from
-// what runs there and count as Idle). A pair that is not here is refused. No registration lifts a drain.
+// what runs there and count as Idle). A pair that is not here is refused. No registration lifts a drain. A node that
+// never registered stays not responding through DOWN and RESUME, so that nothing is started on it.
 var lifecycle = []row{
 	{EventRegister, every, change{to: Idle, clear: NotResponding | InvalidReg}},
 	{EventRegisterAgain, []State{Unknown, Idle, Future}, change{to: Idle, clear: NotResponding | InvalidReg}},
@@ -73,9 +73,11 @@ var lifecycle = []row{
 	{EventReboot, there, change{to: Down}},
 	{EventDrain, every, change{keep: true, set: Drain}},
 	{EventUndrain, every, change{keep: true, clear: Drain}},
-	{EventResume, []State{Idle}, change{keep: true, clear: Drain | Fail}},
-	{EventResume, []State{Unknown, Down, Future}, change{to: Idle, clear: Drain | Fail}},
-	{EventDown, every, change{to: Down}},
+	{EventResume, []State{Unknown, Idle}, change{keep: true, clear: Drain | Fail}},
+	{EventResume, []State{Down}, change{to: Idle, clear: Drain | Fail}},
+	{EventResume, []State{Future}, change{to: Unknown, clear: Drain | Fail}},
+	{EventDown, []State{Down, Idle}, change{to: Down}},
+	{EventDown, []State{Unknown, Future}, change{to: Down, set: NotResponding}},
 	{EventFail, every, change{keep: true, set: Fail}},
 	{EventFuture, []State{Unknown, Down, Idle}, change{to: Future, clear: NotResponding | InvalidReg}},
 }

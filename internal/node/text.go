@@ -41,7 +41,7 @@ func Text(s State, f Flags) string {
 // display is one row of what sinfo shows: the first row whose state and flags fit a node is its name.
 type display struct {
 	states        []State // any of them; nil = all
-	with, without Flags   // all of with are set, none of without
+	with          Flags   // all of them are set
 	long, compact string
 }
 
@@ -70,7 +70,7 @@ var displays = []display{
 }
 
 func (d *display) fits(s State, f Flags) bool {
-	if f&d.with != d.with || f&d.without != 0 {
+	if f&d.with != d.with {
 		return false
 	}
 	for _, state := range d.states {
