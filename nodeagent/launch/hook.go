@@ -1,0 +1,107 @@
+package launch
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// hookPath is the PATH of prolog and epilog: nothing of the user's reaches a program of root's.
+const hookPath = "/usr/sbin:/usr/bin:/sbin:/bin"
+
+// runHook runs prolog or epilog and waits for it, at most HookTime.
+func (s *Server) runHook(ctx context.Context, program, scriptContext string, p *Plan) error {
+	if err := checkHook(program, s.conf.Rootless); err != nil {
+		return err
+	}
+	null := s.null.Fd()
+	attr := &syscall.ProcAttr{Dir: "/", Env: hookEnv(scriptContext, p), Files: []uintptr{null, null, null},
+		Sys: &syscall.SysProcAttr{Setsid: true}}
+	pid, ended, err := s.reaper.start([]string{program}, attr, true)
+	if err != nil {
+		return fmt.Errorf("%s: %w", program, err)
+	}
+	timer := time.NewTimer(s.conf.HookTime)
+	defer timer.Stop()
+	select {
+	case status := <-ended:
+		return hookResult(program, status)
+	case <-timer.C:
+		err = fmt.Errorf("%s: killed after %v", program, s.conf.HookTime)
+	case <-ctx.Done():
+		err = fmt.Errorf("%s: %w", program, ctx.Err())
+	}
+	// The leader is not collected before the channel gives it: its number is still its own.
+	unix.Kill(-pid, unix.SIGKILL)
+	<-ended
+	return err
+}
+
+func hookResult(program string, status syscall.WaitStatus) error {
+	switch {
+	case status.Signaled():
+		return fmt.Errorf("%s: ended by signal %d", program, status.Signal())
+	case status.ExitStatus() != 0:
+		return fmt.Errorf("%s: exit status %d", program, status.ExitStatus())
+	}
+	return nil
+}
+
+// checkHook refuses a program that somebody else than its runner could have written.
+func checkHook(program string, rootless bool) error {
+	var st unix.Stat_t
+	if err := unix.Stat(program, &st); err != nil {
+		return &os.PathError{Op: "stat", Path: program, Err: err}
+	}
+	if st.Uid != 0 && !(rootless && int(st.Uid) == os.Geteuid()) {
+		return fmt.Errorf("%s belongs to uid %d, not root", program, st.Uid)
+	}
+	if st.Mode&0o022 != 0 {
+		return fmt.Errorf("%s has mode %04o: group or others may write it", program, st.Mode&0o7777)
+	}
+	return nil
+}
+
+// hookEnv is the whole environment of a prolog or epilog.
+func hookEnv(scriptContext string, p *Plan) []string {
+	v := &p.Epilog
+	id := strconv.FormatUint(uint64(p.Key.Job), 10)
+	env := []string{
+		"PATH=" + hookPath,
+		"SLURM_CLUSTER_NAME=" + p.Cluster,
+		"SLURM_JOBID=" + id,
+		"SLURM_JOB_ACCOUNT=" + plain(v.Account),
+		"SLURM_JOB_GID=" + strconv.FormatUint(uint64(p.GID), 10),
+		"SLURM_JOB_ID=" + id,
+		"SLURM_JOB_NODELIST=" + plain(v.NodeList),
+		"SLURM_JOB_PARTITION=" + plain(v.Partition),
+		"SLURM_JOB_UID=" + strconv.FormatUint(uint64(p.UID), 10),
+		"SLURM_JOB_USER=" + plain(v.User),
+		"SLURM_NODELIST=" + plain(v.NodeList),
+		"SLURM_SCRIPT_CONTEXT=" + scriptContext,
+		"SLURM_UID=" + strconv.FormatUint(uint64(p.UID), 10),
+		"SLURMD_NODENAME=" + p.Node,
+	}
+	if v.Devices != "" {
+		env = append(env, "CUDA_VISIBLE_DEVICES="+v.Devices, "SLURM_JOB_GPUS="+v.Devices)
+	}
+	return env
+}
+
+// plain empties a value with characters that no name of ours has: it comes from the controller's
+// tables, and a script of root's may use it unquoted.
+func plain(s string) string {
+	ok := strings.IndexFunc(s, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-@+[],:", r))
+	}) < 0
+	if !ok {
+		return ""
+	}
+	return s
+}

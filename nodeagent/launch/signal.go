@@ -1,0 +1,134 @@
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tensorgrid/tensorgrid/nodeagent/cgroup"
+)
+
+// errNoStep is the answer for a step that has no process here.
+var errNoStep = fmt.Errorf("no process of this step is here: %w", unix.ESRCH)
+
+// maxSignal is the largest signal number of Linux.
+const maxSignal = 64
+
+// signal sends a signal to the processes of a step. Numbers of processes can be given again by the
+// kernel, so each process is held by a descriptor first and looked for in the group once more after.
+func (s *Server) signal(r *Signal) error {
+	if r.Number < 1 || r.Number > maxSignal {
+		return fmt.Errorf("signal %d: %w", r.Number, unix.EINVAL)
+	}
+	g := s.groups.Group(cgroup.Key(r.Key), nil)
+	held, err := s.hold(r.Key, g)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		for _, fd := range held {
+			unix.Close(fd)
+		}
+	}()
+	pids, err := s.members(r.Key, g)
+	if err != nil {
+		return err
+	}
+	shell := 0
+	if r.Batch || r.Steps {
+		shell = batchShell(pids)
+	}
+	sent := 0
+	var errs []error
+	for _, pid := range pids {
+		fd, ok := held[pid]
+		if !ok || r.Batch && pid != shell || r.Steps && pid == shell {
+			continue
+		}
+		switch err := unix.PidfdSendSignal(fd, unix.Signal(r.Number), nil, 0); err {
+		case nil:
+			sent++
+		case unix.ESRCH:
+		default:
+			errs = append(errs, fmt.Errorf("signal %d to %d: %w", r.Number, pid, err))
+		}
+	}
+	if sent == 0 && len(errs) == 0 && !r.Steps {
+		return errNoStep
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Server) hold(k Key, g *cgroup.Group) (map[int]int, error) {
+	pids, err := s.members(k, g)
+	if err != nil {
+		return nil, err
+	}
+	held := make(map[int]int, len(pids))
+	for _, pid := range pids {
+		fd, err := unix.PidfdOpen(pid, 0)
+		if err == unix.ESRCH {
+			continue
+		}
+		if err != nil {
+			for _, fd := range held {
+				unix.Close(fd)
+			}
+			return nil, fmt.Errorf("pidfd of %d: %w", pid, err)
+		}
+		held[pid] = fd
+	}
+	return held, nil
+}
+
+// members are the processes of a step: those of its group or, without groups, the shepherd's descent.
+func (s *Server) members(k Key, g *cgroup.Group) ([]int, error) {
+	if s.groups.Name() == cgroup.None {
+		return Descent(StepFolder(s.conf.Spool, k))
+	}
+	return g.Procs()
+}
+
+// batchShell finds the first process of the step: the oldest that leads a session and whose parent
+// is not in the group. 0 when it is gone.
+func batchShell(pids []int) int {
+	shell, oldest := 0, uint64(0)
+	for _, pid := range pids {
+		st, err := readStat(pid)
+		if err != nil || st.session != pid || slices.Contains(pids, st.parent) {
+			continue
+		}
+		if shell == 0 || st.start < oldest {
+			shell, oldest = pid, st.start
+		}
+	}
+	return shell
+}
+
+// killRounds and killPause bound the killing of a step that no group holds.
+const (
+	killRounds = 50
+	killPause  = 2 * time.Millisecond
+)
+
+// kill ends every process of a step with SIGKILL. A step with no process is no error.
+func (s *Server) kill(k Key) error {
+	g := s.groups.Group(cgroup.Key(k), nil)
+	if s.groups.Name() != cgroup.None {
+		return g.Kill()
+	}
+	for range killRounds {
+		err := s.signal(&Signal{Key: k, Number: int(unix.SIGKILL)})
+		if errors.Is(err, unix.ESRCH) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		time.Sleep(killPause)
+	}
+	return fmt.Errorf("step %s: processes do not die: %w", k, unix.EBUSY)
+}

@@ -1,0 +1,43 @@
+// Command gnode-launch is the root part of a node: it checks launch credentials and starts steps.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
+)
+
+func main() {
+	conf := flag.String("f", "/etc/tensorgrid/launch.conf", "configuration; root's, and writable by root only")
+	flag.Parse()
+	if err := run(*conf, slog.New(slog.NewTextHandler(os.Stderr, nil))); err != nil {
+		fmt.Fprintln(os.Stderr, "gnode-launch:", err)
+		os.Exit(1)
+	}
+}
+
+func run(path string, log *slog.Logger) error {
+	c, err := launch.LoadConf(path)
+	if err != nil {
+		return err
+	}
+	s, err := launch.New(c, time.Now, log)
+	if err != nil {
+		return err
+	}
+	l, err := s.Listen()
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	log.Info("ready", "node", c.Node, "socket", c.Socket, "driver", s.Driver(), "missing", s.Missing())
+	return s.Run(ctx, l)
+}

@@ -1,0 +1,56 @@
+package shepherd
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
+)
+
+// drop makes this process the shepherds' uid for good, on all threads, before a byte of the user's
+// is looked at. On an error the process must end.
+func drop(p *launch.Plan) error {
+	if !p.Rootless {
+		if err := dropIDs(p); err != nil {
+			return err
+		}
+	}
+	return errors.Join(
+		unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
+		unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
+}
+
+func dropIDs(p *launch.Plan) error {
+	uid, gid := p.StepUID, p.StepGID
+	if uid <= 0 || gid <= 0 {
+		return fmt.Errorf("shepherd ids %d:%d: %w", uid, gid, unix.EINVAL)
+	}
+	// The agent's group is kept: it lets us connect to agent and launcher.
+	if err := syscall.Setgroups([]int{p.AgentGID}); err != nil {
+		return fmt.Errorf("setgroups: %w", err)
+	}
+	if err := syscall.Setresgid(gid, gid, gid); err != nil {
+		return fmt.Errorf("setresgid: %w", err)
+	}
+	if err := syscall.Setresuid(uid, uid, uid); err != nil {
+		return fmt.Errorf("setresuid: %w", err)
+	}
+	groups, err := syscall.Getgroups()
+	if err != nil || len(groups) != 1 || groups[0] != p.AgentGID {
+		return fmt.Errorf("groups are %v: %w", groups, errors.Join(err, unix.EPERM))
+	}
+	r, e, s := unix.Getresuid()
+	if r != uid || e != uid || s != uid {
+		return fmt.Errorf("uids are %d %d %d: %w", r, e, s, unix.EPERM)
+	}
+	if r, e, s = unix.Getresgid(); r != gid || e != gid || s != gid {
+		return fmt.Errorf("gids are %d %d %d: %w", r, e, s, unix.EPERM)
+	}
+	if syscall.Setresuid(-1, 0, -1) == nil {
+		return fmt.Errorf("root can be had again: %w", unix.EPERM)
+	}
+	return nil
+}

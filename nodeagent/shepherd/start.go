@@ -1,0 +1,284 @@
+package shepherd
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tensorgrid/tensorgrid/internal/job"
+	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
+)
+
+// step is a started step, and the descriptors that were opened for it while we were root.
+type step struct {
+	plan   *launch.Plan
+	pid    int // the first process; it is not collected before mind does
+	start  time.Time
+	stderr *os.File // the user's standard error, for notes; nil when it could not be opened
+	dir    *os.Root // the step's folder
+	lock   *os.File // held while we live
+	kill   *os.File // cgroup.kill; nil without one
+	oom    *os.File // counts OOM kills; nil without a limit
+	usage  *os.File // processor time of the group; nil without one
+	oomWas int64
+	// failed is set when the child ended before its exec; the step has ended then.
+	failed *startFailure
+	notes  []string // lines for standard error that came up during the start
+}
+
+// startFailure is why a child did not reach its script.
+type startFailure struct {
+	stage uint32
+	errno syscall.Errno
+}
+
+// begin makes the step's child. It runs as root, and looks at no byte of the user's.
+func begin(p *launch.Plan, now func() time.Time) (*step, error) {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return nil, fmt.Errorf("subreaper: %w", err)
+	}
+	syscall.Umask(0o027)
+	s := &step{plan: p}
+	if err := s.openOwn(); err != nil {
+		return nil, err
+	}
+	group := -1
+	if p.Group.Unified != "" {
+		fd, err := unix.Open(p.Group.Unified, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return nil, &os.PathError{Op: "open", Path: p.Group.Unified, Err: err}
+		}
+		defer unix.Close(fd)
+		group = fd
+	}
+	f, err := openSpooled(p)
+	if err != nil {
+		return nil, err
+	}
+	defer f.close()
+	if err := s.forkChild(f, group, now); err != nil {
+		return nil, err
+	}
+	return s, s.handFolder()
+}
+
+// openOwn takes the lock and opens the control files, which only root may open.
+func (s *step) openOwn() error {
+	var err error
+	if s.dir, err = os.OpenRoot(s.plan.StepDir); err != nil {
+		return err
+	}
+	// The lock is made before the folder is given away: nothing of anybody else's is in it yet.
+	if s.lock, err = s.dir.OpenFile(LockFile, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o640); err != nil {
+		return err
+	}
+	if err := unix.Flock(int(s.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return fmt.Errorf("lock: %w", err)
+	}
+	g := s.plan.Group
+	for _, open := range []struct {
+		path string
+		mode int
+		to   **os.File
+	}{{g.KillFile(), os.O_WRONLY, &s.kill}, {g.OOMFile(), os.O_RDONLY, &s.oom}, {g.UsageFile(), os.O_RDONLY, &s.usage}} {
+		if open.path == "" {
+			continue
+		}
+		if *open.to, err = os.OpenFile(open.path, open.mode, 0); err != nil {
+			return err
+		}
+	}
+	s.oomWas, err = s.oomKills()
+	return err
+}
+
+// openSpooled makes the output files of a step without a shared file system. They lie in a folder
+// of root's and are new: the output of another run is never written over.
+func openSpooled(p *launch.Plan) (files, error) {
+	f := files{-1, -1}
+	if !p.Spooled {
+		return f, nil
+	}
+	for _, o := range []struct {
+		path string
+		fd   *int
+	}{{p.StdOut, &f.out}, {p.StdErr, &f.err}} {
+		if o.path == "" {
+			continue
+		}
+		fd, err := unix.Open(o.path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_APPEND|unix.O_CLOEXEC, 0o640)
+		if err != nil {
+			f.close()
+			return f, &os.PathError{Op: "create", Path: o.path, Err: err}
+		}
+		*o.fd = fd
+		if p.Rootless {
+			continue
+		}
+		if err := unix.Fchown(fd, p.StepUID, p.AgentGID); err != nil {
+			f.close()
+			return f, &os.PathError{Op: "chown", Path: o.path, Err: err}
+		}
+	}
+	return f, nil
+}
+
+func (f files) close() {
+	for _, fd := range []int{f.out, f.err} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+}
+
+// forkChild makes the child and follows it until it has executed the script, or has failed.
+func (s *step) forkChild(f files, group int, now func() time.Time) error {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("socketpair: %w", err)
+	}
+	defer unix.Close(pair[0])
+	prog := compose(s.plan, f, pair[1])
+	s.start = now()
+	syscall.ForkLock.Lock()
+	pid, errno := fork(prog.ops, pair[1], group)
+	syscall.ForkLock.Unlock()
+	runtime.KeepAlive(prog)
+	unix.Close(pair[1])
+	if errno != 0 {
+		return fmt.Errorf("fork: %w", errno)
+	}
+	s.pid = pid
+	if _, err := s.lock.WriteAt(fmt.Appendf(nil, "%d %d\n", os.Getpid(), pid), 0); err != nil {
+		return errors.Join(err, s.abandon())
+	}
+	if err := s.follow(pair[0], prog.ops); err != nil {
+		return errors.Join(err, s.abandon())
+	}
+	return nil
+}
+
+// follow reads what the child says until it closes its end.
+func (s *step) follow(sock int, ops []op) error {
+	var buf [unsafe.Sizeof(message{})]byte
+	oob := make([]byte, unix.CmsgSpace(4))
+	for {
+		n, oobn, _, _, err := unix.Recvmsg(sock, buf[:], oob, unix.MSG_CMSG_CLOEXEC)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("child: %w", err)
+		}
+		if n == 0 {
+			return nil
+		}
+		m := (*message)(unsafe.Pointer(&buf))
+		switch {
+		case m.op == handed:
+			if err := s.takeStderr(oob[:oobn]); err != nil {
+				return err
+			}
+		case ops[m.op].kind == soft:
+			s.notes = append(s.notes, fmt.Sprintf("couldn't chdir to `%s': %s: going to %s instead",
+				s.plan.WorkDir, errnoText(syscall.Errno(m.errno)), fallbackDir))
+		default:
+			s.failed = &startFailure{ops[m.op].note, syscall.Errno(m.errno)}
+		}
+	}
+}
+
+func (s *step) takeStderr(oob []byte) error {
+	msgs, err := unix.ParseSocketControlMessage(oob)
+	if err != nil || len(msgs) != 1 {
+		return fmt.Errorf("standard error of the child: %w", errors.Join(err, unix.EBADMSG))
+	}
+	fds, err := unix.ParseUnixRights(&msgs[0])
+	if err != nil {
+		return err
+	}
+	s.stderr = os.NewFile(uintptr(fds[0]), "stderr")
+	return nil
+}
+
+// handFolder gives the step's folder to the shepherds' uid, which will write the record there.
+func (s *step) handFolder() error {
+	if s.plan.Rootless {
+		return nil
+	}
+	if err := s.lock.Chown(s.plan.StepUID, s.plan.AgentGID); err != nil {
+		return errors.Join(err, s.abandon())
+	}
+	d, err := s.dir.Open(".")
+	if err == nil {
+		defer d.Close()
+		err = d.Chown(s.plan.StepUID, s.plan.AgentGID)
+	}
+	if err == nil {
+		err = d.Chmod(os.ModeSetgid | 0o751) // new files are the agent's group's to read
+	}
+	if err != nil {
+		return errors.Join(err, s.abandon())
+	}
+	return nil
+}
+
+// abandon ends a child whose start cannot be finished, and everything that it may have started.
+func (s *step) abandon() error {
+	if s.kill != nil {
+		if _, err := s.kill.WriteString("1"); err != nil {
+			return err
+		}
+	}
+	if err := unix.Kill(s.pid, unix.SIGKILL); err != nil && err != unix.ESRCH {
+		return err
+	}
+	for {
+		_, err := unix.Wait4(-1, nil, 0, nil)
+		if err == unix.ECHILD {
+			return nil
+		}
+	}
+}
+
+// errnoText is the system's sentence for an error number.
+func errnoText(e syscall.Errno) string {
+	s := e.Error()
+	if s != "" && s[0] >= 'a' && s[0] <= 'z' {
+		s = string(s[0]-'a'+'A') + s[1:]
+	}
+	return s
+}
+
+// text says for people what failed.
+func (f *startFailure) text(p *launch.Plan) string {
+	name := map[uint32]string{
+		stageGroup:  "joining the control groups",
+		stageIDs:    "giving up root",
+		stageDir:    "work directory " + fallbackDir,
+		stageStdin:  "could not open stdin file " + p.StdIn,
+		stageStdout: "could not open stdout file " + p.StdOut,
+		stageStderr: "could not open stderr file " + p.StdErr,
+		stageExec:   "execve(): " + p.Script,
+	}[f.stage]
+	if name == "" {
+		name = "start of stage " + strconv.Itoa(int(f.stage))
+	}
+	return name + ": " + errnoText(f.errno)
+}
+
+// blame is whose fault it was.
+func (f *startFailure) blame() job.Cause {
+	switch f.stage {
+	case stageStdin, stageStdout, stageStderr, stageExec:
+		return job.CauseUser
+	}
+	return job.CauseNode
+}
