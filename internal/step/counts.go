@@ -44,11 +44,11 @@ func ParseCounts(s string) ([]uint32, error) {
 			body, ok := strings.CutSuffix(tail, ")")
 			times, err = strconv.ParseUint(body, 10, 32)
 			if !ok || times == 0 {
-				return nil, fmt.Errorf("%w: %q in %q is not (xN)", ErrLayout, word, short(s))
+				return nil, fmt.Errorf("%w: %q in %q is not (xN)", ErrLayout, short(word), short(s))
 			}
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%w: %q in %q is not a number", ErrLayout, word, short(s))
+			return nil, fmt.Errorf("%w: %q in %q is not a number", ErrLayout, short(word), short(s))
 		}
 		if times > uint64(MaxNodes-len(counts)) {
 			return nil, fmt.Errorf("%w: more than MaxNodes, %d", ErrLayout, MaxNodes)
