@@ -2436,12 +2436,13 @@ func (x *PartitionUpdate) GetCaller() *Caller {
 	return nil
 }
 
-// JobTimer: a moment of a job's life has come (what: "time_limit", "kill_wait", "signal", "requeue_fence").
+// JobTimer: a moment of a job's life has come (what: "time_limit", "signal", "lease_over", "signals_sent").
 type JobTimer struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	JobId         uint32                 `protobuf:"varint,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
 	Run           uint32                 `protobuf:"varint,2,opt,name=run,proto3" json:"run,omitempty"`
 	What          string                 `protobuf:"bytes,3,opt,name=what,proto3" json:"what,omitempty"`
+	Seq           uint32                 `protobuf:"varint,4,opt,name=seq,proto3" json:"seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2495,6 +2496,13 @@ func (x *JobTimer) GetWhat() string {
 		return x.What
 	}
 	return ""
+}
+
+func (x *JobTimer) GetSeq() uint32 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
 }
 
 type Purge struct {
@@ -3821,8 +3829,8 @@ type SnapshotJob struct {
 	SignalSeq      uint32                 `protobuf:"varint,48,opt,name=signal_seq,json=signalSeq,proto3" json:"signal_seq,omitempty"`
 	Warned         bool                   `protobuf:"varint,49,opt,name=warned,proto3" json:"warned,omitempty"`
 	Dependency     uint32                 `protobuf:"varint,50,opt,name=dependency,proto3" json:"dependency,omitempty"`                         // 0 satisfied or none, 1 waits, 2 can never be satisfied
-	RequeueHeld    bool                   `protobuf:"varint,51,opt,name=requeue_held,json=requeueHeld,proto3" json:"requeue_held,omitempty"`    // the requeue under way ends held
 	DependencyMs   int64                  `protobuf:"varint,52,opt,name=dependency_ms,json=dependencyMs,proto3" json:"dependency_ms,omitempty"` // earliest time by a dependency's delay
+	Alone          bool                   `protobuf:"varint,54,opt,name=alone,proto3" json:"alone,omitempty"`                                   // the run has its nodes to itself
 	SubmitSeq      uint64                 `protobuf:"varint,53,opt,name=submit_seq,json=submitSeq,proto3" json:"submit_seq,omitempty"`          // order of submission, from which the priority is counted
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -4208,18 +4216,18 @@ func (x *SnapshotJob) GetDependency() uint32 {
 	return 0
 }
 
-func (x *SnapshotJob) GetRequeueHeld() bool {
-	if x != nil {
-		return x.RequeueHeld
-	}
-	return false
-}
-
 func (x *SnapshotJob) GetDependencyMs() int64 {
 	if x != nil {
 		return x.DependencyMs
 	}
 	return 0
+}
+
+func (x *SnapshotJob) GetAlone() bool {
+	if x != nil {
+		return x.Alone
+	}
+	return false
 }
 
 func (x *SnapshotJob) GetSubmitSeq() uint64 {
@@ -4241,7 +4249,7 @@ type SnapshotNode struct {
 	LastBusyMs    int64                  `protobuf:"varint,8,opt,name=last_busy_ms,json=lastBusyMs,proto3" json:"last_busy_ms,omitempty"`
 	Comment       string                 `protobuf:"bytes,9,opt,name=comment,proto3" json:"comment,omitempty"`
 	ReasonUser    string                 `protobuf:"bytes,10,opt,name=reason_user,json=reasonUser,proto3" json:"reason_user,omitempty"`
-	Fenced        bool                   `protobuf:"varint,11,opt,name=fenced,proto3" json:"fenced,omitempty"` // the boot that was registered is known to be over
+	Removed       bool                   `protobuf:"varint,11,opt,name=removed,proto3" json:"removed,omitempty"` // no longer configured, kept until its runs are gone
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4346,9 +4354,9 @@ func (x *SnapshotNode) GetReasonUser() string {
 	return ""
 }
 
-func (x *SnapshotNode) GetFenced() bool {
+func (x *SnapshotNode) GetRemoved() bool {
 	if x != nil {
-		return x.Fenced
+		return x.Removed
 	}
 	return false
 }
@@ -4594,11 +4602,12 @@ const file_api_logpb_log_proto_rawDesc = "" +
 	"\x06caller\x18\x03 \x01(\v2\x16.tensorgrid.log.CallerR\x06caller\x1a6\n" +
 	"\bSetEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"G\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Y\n" +
 	"\bJobTimer\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\rR\x05jobId\x12\x10\n" +
 	"\x03run\x18\x02 \x01(\rR\x03run\x12\x12\n" +
-	"\x04what\x18\x03 \x01(\tR\x04what\"U\n" +
+	"\x04what\x18\x03 \x01(\tR\x04what\x12\x10\n" +
+	"\x03seq\x18\x04 \x01(\rR\x03seq\"U\n" +
 	"\x05Purge\x12&\n" +
 	"\x0fended_before_ms\x18\x01 \x01(\x03R\rendedBeforeMs\x12\x12\n" +
 	"\x04keep\x18\x02 \x01(\rR\x04keep\x12\x10\n" +
@@ -4719,7 +4728,7 @@ const file_api_logpb_log_proto_rawDesc = "" +
 	"\x03set\x18\x03 \x03(\v2*.tensorgrid.log.SnapshotPartition.SetEntryR\x03set\x1a6\n" +
 	"\bSetEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd1\f\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc4\f\n" +
 	"\vSnapshotJob\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x17\n" +
 	"\aspec_of\x18\x02 \x01(\rR\x06specOf\x12+\n" +
@@ -4781,11 +4790,11 @@ const file_api_logpb_log_proto_rawDesc = "" +
 	"\x06warned\x181 \x01(\bR\x06warned\x12\x1e\n" +
 	"\n" +
 	"dependency\x182 \x01(\rR\n" +
-	"dependency\x12!\n" +
-	"\frequeue_held\x183 \x01(\bR\vrequeueHeld\x12#\n" +
-	"\rdependency_ms\x184 \x01(\x03R\fdependencyMs\x12\x1d\n" +
+	"dependency\x12#\n" +
+	"\rdependency_ms\x184 \x01(\x03R\fdependencyMs\x12\x14\n" +
+	"\x05alone\x186 \x01(\bR\x05alone\x12\x1d\n" +
 	"\n" +
-	"submit_seq\x185 \x01(\x04R\tsubmitSeq\"\xf5\x02\n" +
+	"submit_seq\x185 \x01(\x04R\tsubmitSeq\"\xf7\x02\n" +
 	"\fSnapshotNode\x122\n" +
 	"\x06config\x18\x01 \x01(\v2\x1a.tensorgrid.log.ConfigNodeR\x06config\x12<\n" +
 	"\n" +
@@ -4802,8 +4811,8 @@ const file_api_logpb_log_proto_rawDesc = "" +
 	"\acomment\x18\t \x01(\tR\acomment\x12\x1f\n" +
 	"\vreason_user\x18\n" +
 	" \x01(\tR\n" +
-	"reasonUser\x12\x16\n" +
-	"\x06fenced\x18\v \x01(\bR\x06fencedB,Z*github.com/tensorgrid/tensorgrid/api/logpbb\x06proto3"
+	"reasonUser\x12\x18\n" +
+	"\aremoved\x18\v \x01(\bR\aremovedB,Z*github.com/tensorgrid/tensorgrid/api/logpbb\x06proto3"
 
 var (
 	file_api_logpb_log_proto_rawDescOnce sync.Once

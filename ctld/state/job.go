@@ -51,8 +51,8 @@ type Job struct {
 	Dep        DepState // what Spec.Dependency says at present
 	Confirmed  []bool   // node i of Allocs has confirmed the start; Launched counts them
 	SignalSeq  uint32   // last Seq given to a signal of this run
+	Alone      bool     // the run has its nodes to itself; settled when it starts
 	Warned     bool     // the --signal warning of this run is among, or was, Signals
-	RequeueTo  Hold     // a requeue under way ends held by that side
 	SubmitSeq  uint64   // order of submission, from which Priority is counted
 	EligibleAt int64    // earliest time by a dependency's delay (after:id+minutes); 0 = none
 }

@@ -37,6 +37,16 @@ type Node struct {
 	GresCount map[string]uint64 // "shard" -> used
 	Jobs      []uint32          // ids of the records that hold something here, ascending
 	Exclusive bool              // a --exclusive run holds the node
+
+	Removed bool // no longer configured: takes nothing new and leaves when its runs are gone
+	gres    []gresCap
+}
+
+// gresCap is one generic resource that the node is configured with.
+type gresCap struct {
+	name, typ string
+	total     uint64
+	devices   bool // has indexes, given out one by one
 }
 
 // BaseState is the state that is shown: Idle, Mixed or Allocated for a node that is up.

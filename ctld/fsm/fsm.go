@@ -1,0 +1,126 @@
+// Package fsm turns log entries into changes of the state: it decodes, and calls one method of
+// the state for each command. The same log gives the same state: it does no I/O while applying,
+// knows no clock and keeps no log.
+package fsm
+
+import (
+	"errors"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tensorgrid/tensorgrid/api/logpb"
+	"github.com/tensorgrid/tensorgrid/ctld/state"
+)
+
+// Version is the feature level of the log entries and snapshots that this program writes and the
+// newest that it reads.
+const Version = 1
+
+// MaxEntryCommands bounds the commands of one entry.
+const MaxEntryCommands = 256
+
+// ErrVersion is wrapped by errors about entries and snapshots that a newer program wrote.
+var ErrVersion = errors.New("written by a newer version")
+
+// ErrCorrupt is wrapped by errors about entries and snapshots that cannot be read.
+var ErrCorrupt = errors.New("corrupt")
+
+// FSM applies entries to a store.
+type FSM struct{ store *state.Store }
+
+// New gives an FSM that changes store, which nothing else may change.
+func New(store *state.Store) *FSM { return &FSM{store: store} }
+
+// Store is the state that entries are applied to.
+func (f *FSM) Store() *state.Store { return f.store }
+
+// ApplyEntry applies one entry of the log and gives one result for each of its commands. An error
+// (an unknown command, a newer version, bytes that are no entry) means that nothing was applied
+// and that this replica must not go on.
+func (f *FSM) ApplyEntry(index uint64, data []byte) ([]Result, error) {
+	var entry logpb.Entry
+	if err := proto.Unmarshal(data, &entry); err != nil {
+		return nil, fmt.Errorf("log entry %d: %w: %w", index, ErrCorrupt, err)
+	}
+	if entry.Version > Version {
+		return nil, fmt.Errorf("log entry %d has version %d, this program reads up to %d: %w", index, entry.Version, Version, ErrVersion)
+	}
+	if len(entry.Commands) > MaxEntryCommands {
+		return nil, fmt.Errorf("log entry %d: %w: %d commands, the limit is MaxEntryCommands=%d", index, ErrCorrupt, len(entry.Commands), MaxEntryCommands)
+	}
+	for i, c := range entry.Commands {
+		if c.GetOf() == nil {
+			return nil, fmt.Errorf("log entry %d of version %d, command %d of %d is not known to version %d: %w",
+				index, entry.Version, i+1, len(entry.Commands), Version, ErrVersion)
+		}
+	}
+	results := make([]Result, len(entry.Commands))
+	f.store.Apply(index, entry.TimeMs, func(t *state.Tx) {
+		for i, c := range entry.Commands {
+			results[i] = apply(t, c)
+		}
+	})
+	return results, nil
+}
+
+// apply is the table of commands.
+func apply(t *state.Tx, c *logpb.Command) Result {
+	switch c := c.Of.(type) {
+	case *logpb.Command_Submit:
+		return submitted(t.Submit(c.Submit.Key, c.Submit.Digest, SpecFromLog(c.Submit.Spec)))
+	case *logpb.Command_PutBlob:
+		return refused(t.PutBlob(c.PutBlob.Hash, c.PutBlob.Total, c.PutBlob.Offset, c.PutBlob.Data))
+	case *logpb.Command_Plan:
+		return Result{Taken: t.Plan(PlanFromLog(c.Plan))}
+	case *logpb.Command_Launched:
+		return nothing(t.Launched, launchedFromLog(c.Launched))
+	case *logpb.Command_Reported:
+		return nothing(t.Reported, reportedFromLog(c.Reported))
+	case *logpb.Command_RegisterNode:
+		return refused(t.RegisterNode(registrationFromLog(c.RegisterNode)))
+	case *logpb.Command_NodeUpdate:
+		return refused(t.UpdateNode(nodeUpdateFromLog(c.NodeUpdate)))
+	case *logpb.Command_Cancel:
+		return perJob(t.Cancel(cancelFromLog(c.Cancel)))
+	case *logpb.Command_Control:
+		return perJob(t.Control(controlFromLog(c.Control)))
+	case *logpb.Command_UpdateJob:
+		return perJob(t.UpdateJob(jobUpdateFromLog(c.UpdateJob)))
+	case *logpb.Command_SetConfig:
+		return refused(t.SetConfig(configFromLog(c.SetConfig)))
+	case *logpb.Command_PartitionUpdate:
+		return refused(t.UpdatePartition(c.PartitionUpdate.Name, c.PartitionUpdate.Set, callerFromLog(c.PartitionUpdate.Caller)))
+	case *logpb.Command_JobTimer:
+		return nothing(t.JobTimer, timerFromLog(c.JobTimer))
+	case *logpb.Command_Purge:
+		return Result{Taken: t.Purge(c.Purge.EndedBeforeMs, c.Purge.Keep, c.Purge.Max)}
+	case *logpb.Command_NodeSilent:
+		return refused(t.NodeSilent(silenceFromLog(c.NodeSilent)))
+	}
+	return Result{} // Noop: an entry that only proves the log moves
+}
+
+func refused(r *state.Refusal) Result { return Result{Refused: refusal(r)} }
+
+func refusal(r *state.Refusal) *Refusal { return (*Refusal)(r) }
+
+func submitted(id uint32, duplicate bool, r *state.Refusal) Result {
+	return Result{JobID: id, Duplicate: duplicate, Refused: refusal(r)}
+}
+
+func nothing[T any](f func(*T), v *T) Result {
+	f(v)
+	return Result{}
+}
+
+func perJob(list []state.JobResult) Result {
+	r := Result{Jobs: make([]JobResult, len(list))}
+	for i, j := range list {
+		r.Jobs[i] = JobResult{Job: j.Job, Refused: refusal(j.Refused)}
+	}
+	return r
+}
+
+// View is the state after the last applied entry.
+func (f *FSM) View() *state.View { return f.store.View() }

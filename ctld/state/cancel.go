@@ -1,0 +1,69 @@
+package state
+
+import (
+	"fmt"
+
+	"github.com/tensorgrid/tensorgrid/internal/job"
+)
+
+// Cancel ends jobs, or sends them a signal.
+type Cancel struct {
+	Jobs      []job.Ref
+	Signal    int32 // 0 = end the job
+	BatchOnly bool
+	Full      bool
+	Caller    Caller
+}
+
+const sigKill = 9
+
+// Cancel takes an end or a signal for jobs. Waiting ones end at once; running ones are CANCELLED
+// and COMPLETING until their nodes are done.
+func (t *Tx) Cancel(c *Cancel) []JobResult {
+	if c.Signal == 0 || c.Signal == sigKill && !c.BatchOnly && !c.Full {
+		return t.eachJob(c.Jobs, c.Caller, func(x target) *Refusal { return t.cancel(x, c) })
+	}
+	return t.eachJob(c.Jobs, c.Caller, func(x target) *Refusal { return t.signal(x.job, c) })
+}
+
+func alreadyDone(j *Job) *Refusal {
+	return refuse("ESLURM_ALREADY_DONE", "Job/step already completing or completed",
+		fmt.Sprintf("job %s is %s", j.Name(), j.State))
+}
+
+func (t *Tx) cancel(x target, c *Cancel) *Refusal {
+	old, j := x.job, edit(x.job)
+	if x.tasks != nil {
+		if old, j = nil, t.cutOut(x.job, x.tasks); j == nil {
+			return refuse("EAGAIN", "Resource temporarily unavailable", fmt.Sprintf("all job ids up to MaxJobId=%d have been given", MaxJobID))
+		}
+	}
+	if !j.happen(job.EventCancel) {
+		return alreadyDone(j)
+	}
+	j.Reason, j.Detail, j.HeldBy = "", "", HoldNone
+	j.Cancelled, j.CancelUID = true, c.Caller.UID
+	j.End = t.now
+	if j.Flags&job.Completing != 0 {
+		j.Kill, j.KillAt, j.KillSignal = job.WhyCancel, t.now, c.Signal
+	}
+	t.settle(old, j)
+	return nil
+}
+
+func (t *Tx) signal(old *Job, c *Cancel) *Refusal {
+	switch {
+	case !isLive(old) || old.State.Ended():
+		return alreadyDone(old)
+	case !isRunning(old):
+		return refuse("ESLURM_TRANSITION_STATE_NO_UPDATE", "Job can not be altered now, try again later",
+			fmt.Sprintf("job %s has no processes to signal", old.Name()))
+	}
+	j := edit(old)
+	if !j.addSignal(Signal{Number: c.Signal, BatchOnly: c.BatchOnly, Full: c.Full}) {
+		return refuse("EAGAIN", "Resource temporarily unavailable",
+			fmt.Sprintf("MaxSignals=%d signals are on their way to job %s", MaxSignals, old.Name()))
+	}
+	t.put(old, j)
+	return nil
+}

@@ -1,0 +1,206 @@
+package state
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/tidwall/btree"
+
+	"github.com/tensorgrid/tensorgrid/internal/node"
+)
+
+// NodeConfig is one node as the configuration file has it. Memory and disk in bytes.
+type NodeConfig struct {
+	Name      string
+	Hostname  string
+	Addr      string
+	Inventory node.Inventory
+	Features  []string
+	Weight    uint32
+	State     string // "", DOWN, DRAIN, FUTURE
+	Reason    string
+}
+
+// SetConfig takes a new configuration. What people did at run time to nodes and partitions that
+// are still there (drain, reasons, updates) stays where the file did not change the same thing.
+// Nodes that left while runs are on them stay, taking nothing new, until those are gone.
+func (t *Tx) SetConfig(cfg Config, nodes []NodeConfig, parts []Partition) *Refusal {
+	if r := checkConfig(nodes, parts); r != nil {
+		return r
+	}
+	t.cfg = &cfg
+	t.nextID = max(t.nextID, cfg.FirstJobID, 1)
+	t.setNodes(nodes)
+	t.setPartitions(parts)
+	t.usage++
+	t.capacity++
+	return nil
+}
+
+func checkConfig(nodes []NodeConfig, parts []Partition) *Refusal {
+	if len(nodes) > MaxNodes {
+		return invalid("too many nodes", "the limit is MaxNodes=%d, the configuration has %d", MaxNodes, len(nodes))
+	}
+	if len(parts) > MaxPartitions {
+		return invalid("too many partitions", "the limit is MaxPartitions=%d, the configuration has %d", MaxPartitions, len(parts))
+	}
+	seen := map[string]bool{}
+	for i := range nodes {
+		if name := nodes[i].Name; name == "" || seen[name] {
+			return invalid("Invalid node name specified", "node %d of the configuration is %q, which is empty or a duplicate", i+1, name)
+		}
+		seen[nodes[i].Name] = true
+	}
+	clear(seen)
+	for i := range parts {
+		if name := parts[i].Name; name == "" || seen[name] {
+			return invalid("Invalid partition name specified", "partition %d of the configuration is %q, which is empty or a duplicate", i+1, name)
+		}
+		seen[parts[i].Name] = true
+	}
+	return nil
+}
+
+func invalid(text, why string, args ...any) *Refusal {
+	return &Refusal{Code: "ESLURM_INVALID_CONFIG", Text: text, Why: fmt.Sprintf(why, args...)}
+}
+
+func (t *Tx) setNodes(list []NodeConfig) {
+	before := map[string]*NodeConfig{}
+	for i := range t.fileNodes {
+		before[t.fileNodes[i].Name] = &t.fileNodes[i]
+	}
+	fresh, at := new(btree.Map[uint32, *Node]), make(map[string]uint32, len(list))
+	for i := range list {
+		c := &list[i]
+		at[c.Name] = uint32(i)
+		fresh.Set(uint32(i), t.configured(c, before[c.Name]))
+	}
+	next := uint32(len(list))
+	for old := range t.Nodes() {
+		if _, stays := at[old.Name]; !stays && len(old.Jobs) > 0 {
+			n := *old
+			n.Removed = true
+			at[n.Name] = next
+			fresh.Set(next, &n)
+			next++
+		}
+	}
+	t.nodes, t.nodeAt, t.fileNodes = fresh, at, list
+}
+
+// configured gives the record of a node after the file says c; was is what the file said before,
+// nil when it did not name the node.
+func (t *Tx) configured(c, was *NodeConfig) *Node {
+	var n Node
+	if old := t.Node(c.Name); old != nil {
+		n = *old
+	} else {
+		n = Node{Name: c.Name, State: node.Unknown}
+	}
+	n.Removed = false
+	n.Hostname, n.Config, n.gres = c.Hostname, c.Inventory, capacities(c.Inventory.Gres)
+	if was == nil || c.Addr != was.Addr {
+		n.Addr = c.Addr
+	}
+	if was == nil || c.Weight != was.Weight {
+		n.Weight = c.Weight
+	}
+	if was == nil || !slices.Equal(c.Features, was.Features) {
+		n.Features = c.Features
+	}
+	if was == nil || c.State != was.State {
+		n.applyFileState(c, t.now)
+	}
+	if n.BootID != "" {
+		n.judgeInventory(t.now)
+	}
+	return &n
+}
+
+// applyFileState takes State and Reason of a NodeName line.
+func (n *Node) applyFileState(c *NodeConfig, now int64) {
+	switch strings.ToUpper(c.State) {
+	case "DOWN":
+		n.State = node.Down
+	case "DRAIN":
+		n.Flags |= node.Drain
+	case "FUTURE":
+		n.State = node.Future
+	default:
+		if n.State == node.Future {
+			n.State = node.Unknown
+		}
+		return
+	}
+	if c.Reason != "" || n.Reason == "" {
+		n.Reason, n.ReasonTime, n.ReasonUID, n.ReasonUser = c.Reason, now, 0, "root"
+	}
+}
+
+// forgetRemoved drops a node that is no longer configured once nothing runs there.
+func (t *Tx) forgetRemoved(n *Node) {
+	if !n.Removed || len(n.Jobs) > 0 {
+		return
+	}
+	t.nodes.Delete(t.nodeAt[n.Name])
+	at := maps.Clone(t.nodeAt)
+	delete(at, n.Name)
+	t.nodeAt = at
+}
+
+func (t *Tx) setPartitions(list []Partition) {
+	before := map[string]*Partition{}
+	for i := range t.fileParts {
+		before[t.fileParts[i].Name] = &t.fileParts[i]
+	}
+	keep := map[string]map[string]string{}
+	for i := range list {
+		name := list[i].Name
+		if set := t.partSet[name]; set != nil && before[name] != nil && reflect.DeepEqual(*before[name], list[i]) {
+			keep[name] = set
+		}
+	}
+	t.partSet, t.fileParts = keep, list
+	t.buildPartitions()
+}
+
+// buildPartitions makes the partitions in force from the file and the updates over it.
+func (t *Tx) buildPartitions() {
+	table := &partTable{byName: make(map[string]*Partition, len(t.fileParts))}
+	def := ""
+	for i := range t.fileParts {
+		p := t.fileParts[i]
+		set := t.partSet[p.Name]
+		for _, key := range slices.Sorted(maps.Keys(set)) {
+			// Checked when it was accepted; a file that changed the partition dropped it.
+			_ = setPartition(&p, key, set[key])
+		}
+		if set["default"] != "" && p.Default {
+			def = p.Name
+		}
+		table.list = append(table.list, &p)
+		table.byName[p.Name] = &p
+		table.nodes = append(table.nodes, t.positions(p.Nodes))
+	}
+	for _, p := range table.list {
+		p.Default = p.Default && (def == "" || p.Name == def)
+	}
+	t.parts = table
+}
+
+func (t *Tx) positions(names []string) []int {
+	list := make([]int, 0, len(names))
+	for _, name := range names {
+		if at, ok := t.nodeAt[name]; ok {
+			if n, _ := t.nodes.Get(at); !n.Removed {
+				list = append(list, int(at))
+			}
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}

@@ -1,0 +1,124 @@
+package state
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/tensorgrid/tensorgrid/internal/job"
+)
+
+const partitionKeys = "State, Default, MaxTime, DefaultTime, MaxNodes, MinNodes, PriorityTier, PriorityJobFactor, Hidden, RootOnly, OverSubscribe"
+
+// UpdatePartition changes a partition over what the configuration file says; all of set or none.
+// It stays until the file changes the same partition.
+func (t *Tx) UpdatePartition(name string, set map[string]string, c Caller) *Refusal {
+	if !c.Operator {
+		return denied("changing partitions is for operators")
+	}
+	p := t.Partition(name)
+	if p == nil {
+		return refuse("ESLURM_INVALID_PARTITION_NAME", "Invalid partition name specified", fmt.Sprintf("there is no partition %q", name))
+	}
+	trial := *p
+	updated := maps.Clone(t.partSet[name])
+	if updated == nil {
+		updated = map[string]string{}
+	}
+	for _, key := range slices.Sorted(maps.Keys(set)) {
+		if r := setPartition(&trial, key, set[key]); r != nil {
+			return r
+		}
+		updated[strings.ToLower(key)] = set[key]
+	}
+	if trial.Default && updated["default"] != "" {
+		for other, o := range t.partSet {
+			if other != name && o["default"] != "" {
+				o = maps.Clone(o)
+				delete(o, "default")
+				t.partSet[other] = o
+			}
+		}
+	}
+	t.partSet[name] = updated
+	t.buildPartitions()
+	t.usage++
+	t.capacity++
+	return nil
+}
+
+// setPartition changes one parameter, named in any case.
+func setPartition(p *Partition, key, value string) *Refusal {
+	switch strings.ToLower(key) {
+	case "state":
+		state := strings.ToUpper(value)
+		if !slices.Contains([]string{"UP", "DOWN", "DRAIN", "INACTIVE"}, state) {
+			return badValue(key, value, "one of UP, DOWN, DRAIN, INACTIVE")
+		}
+		p.State = state
+	case "maxtime":
+		return setLimit(&p.MaxTime, key, value)
+	case "defaulttime":
+		return setLimit(&p.DefaultTime, key, value)
+	case "maxnodes":
+		if strings.EqualFold(value, "UNLIMITED") || strings.EqualFold(value, "INFINITE") {
+			value = "0"
+		}
+		return setNumber(&p.MaxNodes, key, value)
+	case "minnodes":
+		return setNumber(&p.MinNodes, key, value)
+	case "prioritytier":
+		return setNumber(&p.PriorityTier, key, value)
+	case "priorityjobfactor":
+		return setNumber(&p.PriorityJob, key, value)
+	case "default":
+		return setFlag(&p.Default, key, value)
+	case "hidden":
+		return setFlag(&p.Hidden, key, value)
+	case "rootonly":
+		return setFlag(&p.RootOnly, key, value)
+	case "oversubscribe", "shared":
+		v := strings.ToUpper(value)
+		if v != "NO" && v != "EXCLUSIVE" {
+			return badValue(key, value, "NO or EXCLUSIVE")
+		}
+		p.OverSubscribe = v
+	default:
+		return unknownKey(key, partitionKeys)
+	}
+	return nil
+}
+
+func setLimit(to *int64, key, value string) *Refusal {
+	ms, err := job.ParseTimeLimit(value)
+	if err != nil {
+		return badValue(key, value, "a time limit: "+err.Error())
+	}
+	if *to = ms; ms == 0 {
+		*to = job.Unlimited
+	}
+	return nil
+}
+
+func setNumber(to *uint32, key, value string) *Refusal {
+	n, err := strconv.ParseUint(value, 10, 32)
+	if err != nil {
+		return badValue(key, value, "a number")
+	}
+	*to = uint32(n)
+	return nil
+}
+
+func setFlag(to *bool, key, value string) *Refusal {
+	switch strings.ToLower(value) {
+	case "yes", "true", "1":
+		*to = true
+	case "no", "false", "0":
+		*to = false
+	default:
+		return badValue(key, value, "YES or NO")
+	}
+	return nil
+}

@@ -1,0 +1,184 @@
+package state
+
+import (
+	"cmp"
+
+	"github.com/tidwall/btree"
+
+	"github.com/tensorgrid/tensorgrid/internal/job"
+)
+
+// none is the value of a map that is a set.
+type none = struct{}
+
+// tables are what a View freezes: copy-on-write maps whose records never change once stored, so
+// that a copy costs the same whatever they hold.
+type tables struct {
+	index    uint64
+	version  uint64
+	capacity uint64 // grows when something that waits could start now
+	usage    uint64 // grows when any node's usage, state or any partition changes; keys the planner's cache
+	time     int64
+	nextID   uint32
+	submits  uint64
+	cfg      *Config
+
+	jobs    *btree.Map[uint32, *Job]
+	live    *btree.Map[uint32, none]   // not ended, or completing
+	active  *btree.Map[uint32, none]   // holding resources
+	users   *btree.Map[uint64, none]   // uid<<32|id of live records
+	tasks   *btree.Map[uint64, uint32] // base<<32|task -> record of a started task
+	parted  *btree.Map[uint64, none]   // base<<32|id of records cut out of an array's waiting one
+	arrays  *btree.Map[uint32, uint32] // array base -> tasks that hold resources
+	waiting *btree.BTreeG[waitKey]
+	classes *btree.Map[string, *class]
+
+	nodes  *btree.Map[uint32, *Node] // by position in the configuration
+	nodeAt map[string]uint32         // immutable: replaced with the configuration
+	parts  *partTable
+
+	blobs *btree.Map[string, *blob]
+	keys  *btree.Map[string, keyRecord]
+
+	pending int
+	running int
+}
+
+// waitKey orders the waiting records of all classes: within a class best first.
+type waitKey struct {
+	class    uint32
+	id       uint32
+	priority int64
+	submit   uint64
+}
+
+func lessWait(a, b waitKey) bool {
+	if a.class != b.class {
+		return a.class < b.class
+	}
+	if a.priority != b.priority {
+		return a.priority > b.priority
+	}
+	if a.submit != b.submit {
+		return a.submit < b.submit
+	}
+	return a.id < b.id
+}
+
+// class is the waiting records of one shape. A stored class never changes.
+type class struct {
+	key    string
+	number uint32
+	spec   *job.Spec
+	avoid  []string
+	count  int
+	reason job.Reason // the planner's last verdict on the first of them; "" before there was one
+	detail string
+	start  int64
+}
+
+// keyRecord is one idempotency key: what it made, from which request, when.
+type keyRecord struct {
+	job    uint32
+	digest [32]byte
+	time   int64
+}
+
+// blob is one content-addressed blob, whole or arriving. A stored blob never changes.
+type blob struct {
+	data  []byte
+	total uint64
+	whole bool
+	refs  uint32
+	since int64 // when it was last without a reference
+}
+
+func newTables() tables {
+	return tables{
+		cfg:     &Config{FirstJobID: 1},
+		nextID:  1,
+		jobs:    new(btree.Map[uint32, *Job]),
+		live:    new(btree.Map[uint32, none]),
+		active:  new(btree.Map[uint32, none]),
+		users:   new(btree.Map[uint64, none]),
+		tasks:   new(btree.Map[uint64, uint32]),
+		parted:  new(btree.Map[uint64, none]),
+		arrays:  new(btree.Map[uint32, uint32]),
+		waiting: btree.NewBTreeGOptions(lessWait, btree.Options{NoLocks: true}),
+		classes: new(btree.Map[string, *class]),
+		nodes:   new(btree.Map[uint32, *Node]),
+		nodeAt:  map[string]uint32{},
+		parts:   &partTable{},
+		blobs:   new(btree.Map[string, *blob]),
+		keys:    new(btree.Map[string, keyRecord]),
+	}
+}
+
+// copy gives tables that later changes of t do not touch.
+func (t *tables) copy() tables {
+	c := *t
+	c.jobs, c.live, c.active = t.jobs.Copy(), t.live.Copy(), t.active.Copy()
+	c.users, c.tasks, c.arrays = t.users.Copy(), t.tasks.Copy(), t.arrays.Copy()
+	c.parted = t.parted.Copy()
+	c.waiting, c.classes = t.waiting.Copy(), t.classes.Copy()
+	c.nodes, c.blobs, c.keys = t.nodes.Copy(), t.blobs.Copy(), t.keys.Copy()
+	return c
+}
+
+// private is what only commands need: it is not part of a view.
+type private struct {
+	interner   interner
+	owned      map[uint32]uint32                       // uid -> live jobs, each waiting array task counted
+	dependents map[uint32]*btree.Map[uint32, none]     // job or array id -> waiting records that name it
+	singles    map[singleName]*btree.Map[uint32, none] // waiting records that asked for singleton
+	unstarted  int                                     // records that waiting array tasks will still need
+	classNums  uint32                                  // last class number given
+	orphanKeys *btree.Map[orphanKey, none]             // keys whose job has been purged
+	openBlobs  int                                     // blobs not whole
+	ended      *btree.BTreeG[endKey]                   // ended records that hold nothing, oldest first
+	freeBlobs  *btree.Map[string, none]                // blobs without references
+	fileParts  []Partition                             // as the configuration file has them
+	fileNodes  []NodeConfig
+	partSet    map[string]map[string]string // updates over the file, by partition
+	scratch    []byte
+	woken      []uint32 // waiting records whose dependencies are to be judged again
+	waking     bool
+}
+
+// singleName is what a singleton dependency goes by.
+type singleName struct {
+	uid  uint32
+	name string
+}
+
+// orphanKey orders keys that outlived their job by age: 8 bytes of time, then the key.
+type orphanKey = string
+
+// endKey orders ended records by when they ended.
+type endKey struct {
+	end int64
+	id  uint32
+}
+
+func newPrivate() private {
+	return private{
+		owned:      map[uint32]uint32{},
+		dependents: map[uint32]*btree.Map[uint32, none]{},
+		singles:    map[singleName]*btree.Map[uint32, none]{},
+		orphanKeys: new(btree.Map[orphanKey, none]),
+		ended: btree.NewBTreeGOptions(func(a, b endKey) bool {
+			return cmp.Or(cmp.Compare(a.end, b.end), cmp.Compare(a.id, b.id)) < 0
+		}, btree.Options{NoLocks: true}),
+		freeBlobs: new(btree.Map[string, none]),
+		partSet:   map[string]map[string]string{},
+	}
+}
+
+// partTable is the partitions in configuration order, with those that were updated. Immutable.
+type partTable struct {
+	list   []*Partition
+	byName map[string]*Partition
+	nodes  [][]int // positions, ascending, of the nodes of list[i]
+}
+
+func pair(hi, lo uint32) uint64 { return uint64(hi)<<32 | uint64(lo) }
