@@ -103,7 +103,7 @@ func (s *shape) choose(candidates []int, fit func(node int) uint32) []pick {
 			picks, total = append(picks, pick{n, t}), total+uint64(t)
 		}
 	}
-	if s.maxNodes > 0 && len(picks) > s.maxNodes {
+	if len(picks) > s.maxNodes {
 		// The first nodes are too small: take the roomiest, the earlier of equal ones.
 		slices.SortStableFunc(picks[fixed:], func(a, b pick) int { return cmp.Compare(b.tasks, a.tasks) })
 		picks, total = picks[:s.maxNodes], 0
@@ -123,18 +123,10 @@ func (s *shape) choose(candidates []int, fit func(node int) uint32) []pick {
 func (s *shape) enough(nodes int, total uint64) bool {
 	if s.tasks > 0 {
 		// Once maxNodes is passed the roomiest are chosen, which needs all of them.
-		return nodes >= s.minNodes && total >= uint64(s.tasks) && (s.maxNodes == 0 || nodes <= s.maxNodes)
+		return nodes >= s.minNodes && total >= uint64(s.tasks) && nodes <= s.maxNodes
 	}
 	// As many nodes as the range allows.
-	return nodes >= max(s.minNodes, s.rangeTop())
-}
-
-// rangeTop is how many nodes a request for a range of nodes gets at best.
-func (s *shape) rangeTop() int {
-	if s.maxNodes > s.minNodes && s.ranged {
-		return s.maxNodes
-	}
-	return s.minNodes
+	return nodes >= s.maxNodes
 }
 
 // share deals out the tasks: each node gets as many as it has room for, and every one at least one.

@@ -6,6 +6,7 @@ import (
 	"github.com/tensorgrid/tensorgrid/gres"
 	"github.com/tensorgrid/tensorgrid/internal/hostlist"
 	"github.com/tensorgrid/tensorgrid/internal/job"
+	"github.com/tensorgrid/tensorgrid/partitions"
 )
 
 const mib = 1 << 20
@@ -13,8 +14,7 @@ const mib = 1 << 20
 // shape is what a class needs in one partition, worked out once a plan.
 type shape struct {
 	minNodes  int
-	maxNodes  int    // 0 = no limit
-	ranged    bool   // asked for a range of nodes: as many of it as can be had
+	maxNodes  int
 	tasks     uint32 // 0 = perNode on each node
 	perNode   uint32 // most tasks on one node; 0 = no limit
 	cpus      uint32 // of a task
@@ -24,8 +24,8 @@ type shape struct {
 	exclusive bool
 	gres      []gres.Item // on each node
 	tmp       int64
-	features  *feature // nil = none asked
-	required  []int    // nodes that must be among those chosen, ascending
+	features  *partitions.Feature // nil = none asked
+	required  []int               // nodes that must be among those chosen, ascending
 	excluded  map[int]bool
 	avoided   map[int]bool
 }
@@ -33,17 +33,18 @@ type shape struct {
 // newShape works out what a class needs. The text says what is wrong with a request that can not be understood.
 func (p *planner) newShape(c *Class, part *Partition) (*shape, string) {
 	spec := c.Spec
+	r := spec.Request()
 	s := &shape{
-		minNodes: int(max(spec.MinNodes, part.MinNodes, 1)), maxNodes: int(spec.MaxNodes),
-		tasks: spec.NTasks, perNode: spec.NTasksPerNode, cpus: max(spec.CPUsPerTask, 1),
-		minCPUs: spec.MinCPUsPerNode, tmp: spec.MinTmpDisk,
-		exclusive: spec.Exclusive || part.WholeNodes, ranged: spec.MaxNodes > max(spec.MinNodes, 1),
-		memNode: spec.MemPerNode, memCPU: spec.MemPerCPU,
+		minNodes: int(max(r.MinNodes, part.MinNodes)), maxNodes: int(r.MaxNodes),
+		tasks: spec.NTasks, perNode: r.TasksPerNode, cpus: r.CPUsPerTask,
+		minCPUs: r.MinCPUsPerNode, tmp: r.MinTmpDisk,
+		exclusive: r.Exclusive || part.WholeNodes,
+		memNode:   r.MemPerNode, memCPU: r.MemPerCPU,
 	}
-	if part.MaxNodes > 0 && (s.maxNodes == 0 || s.maxNodes > int(part.MaxNodes)) {
-		s.maxNodes = int(part.MaxNodes)
+	s.maxNodes = max(s.maxNodes, s.minNodes)
+	if part.MaxNodes > 0 {
+		s.maxNodes = min(s.maxNodes, int(part.MaxNodes))
 	}
-	s.sizeTasks()
 	if s.memNode == 0 && s.memCPU == 0 {
 		s.memNode, s.memCPU = part.DefMemPerNode, part.DefMemPerCPU
 		if s.memNode != 0 {
@@ -64,26 +65,11 @@ func (p *planner) newShape(c *Class, part *Partition) (*shape, string) {
 		})
 	}
 	if spec.Constraint != "" {
-		if s.features, err = parseFeatures(spec.Constraint); err != nil {
+		if s.features, err = partitions.ParseFeatures(spec.Constraint); err != nil {
 			return nil, err.Error()
 		}
 	}
 	return s, p.nameNodes(s, c)
-}
-
-// sizeTasks settles nodes and tasks against each other: no node stays without a task, and a task
-// count under a per-node bound needs enough nodes.
-func (s *shape) sizeTasks() {
-	if s.tasks == 0 {
-		return
-	}
-	s.minNodes = min(s.minNodes, int(s.tasks))
-	if s.perNode > 0 {
-		s.minNodes = max(s.minNodes, int((s.tasks+s.perNode-1)/s.perNode))
-	}
-	if s.maxNodes == 0 || s.maxNodes > int(s.tasks) {
-		s.maxNodes = int(s.tasks)
-	}
 }
 
 // nameNodes turns the node lists of a class into positions. A required node that does not exist is told.
@@ -103,7 +89,10 @@ func (p *planner) nameNodes(s *shape, c *Class) string {
 		slices.Sort(s.required)
 		s.required = slices.Compact(s.required)
 		s.minNodes = max(s.minNodes, len(s.required))
-		if s.maxNodes > 0 && s.maxNodes < len(s.required) {
+		if c.Spec.MaxNodes == 0 && c.Spec.MinNodes == 0 && c.Spec.NTasks == 0 {
+			s.maxNodes = max(s.maxNodes, len(s.required))
+		}
+		if s.maxNodes < len(s.required) {
 			return "names " + plural(len(s.required), "node") + " but takes at most " + number(s.maxNodes)
 		}
 	}
@@ -133,7 +122,7 @@ func (p *planner) positions(names []string) map[int]bool {
 
 // suits tells whether a node could ever run the shape, were it up and empty.
 func (s *shape) suits(i int, n *Node) bool {
-	if s.excluded[i] || s.tmp > n.TmpDisk || s.features != nil && !s.features.match(n.Features) {
+	if s.excluded[i] || s.tmp > n.TmpDisk || s.features != nil && !s.features.Match(n.Features) {
 		return false
 	}
 	whole := wholeRoom(n)
