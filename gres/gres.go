@@ -110,9 +110,11 @@ func parseCount(s string) (n uint64, ok bool, err error) {
 	return n << shift, true, nil
 }
 
-func isName(s string) bool { return isWord(s) && (s[0] < '0' || s[0] > '9') }
+func isName(s string) bool { return isWord(s) && isLetter(s[0]) }
 
-func isType(s string) bool { return isWord(s) }
+func isType(s string) bool { return isWord(s) && (isLetter(s[0]) || '0' <= s[0] && s[0] <= '9') }
+
+func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
 
 func isWord(s string) bool {
 	if s == "" || len(s) > MaxWord {
@@ -120,7 +122,7 @@ func isWord(s string) bool {
 	}
 	for i := range len(s) {
 		switch c := s[i]; {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case isLetter(c), '0' <= c && c <= '9':
 		case c == '_' || c == '-' || c == '.' || c == '+':
 		default:
 			return false
