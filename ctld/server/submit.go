@@ -1,0 +1,188 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tensorgrid/tensorgrid/api/ctldpb"
+	"github.com/tensorgrid/tensorgrid/api/logpb"
+	"github.com/tensorgrid/tensorgrid/ctld/fsm"
+	"github.com/tensorgrid/tensorgrid/ctld/state"
+	"github.com/tensorgrid/tensorgrid/internal/authn"
+	"github.com/tensorgrid/tensorgrid/internal/job"
+)
+
+// Submit takes one job: validated here, given its id by Apply, answered when a majority has it.
+func (s *Server) Submit(ctx context.Context, req *ctldpb.SubmitRequest) (*ctldpb.SubmitResponse, error) {
+	c, err := caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	view := s.Log.View()
+	if req.GetTestOnly() {
+		return s.testOnly(view, c, req)
+	}
+	cmd, ref, err := s.submission(ctx, view, c, req)
+	if err != nil {
+		return nil, err
+	}
+	if ref != nil {
+		return nil, refusalError(ref)
+	}
+	res, err := s.Log.Propose(ctx, cmd)
+	if err != nil {
+		return nil, logError(err)
+	}
+	if r := res[0].Refused; r != nil {
+		return nil, refusalError(fromFSM(r))
+	}
+	return &ctldpb.SubmitResponse{JobId: res[0].JobID, Duplicate: res[0].Duplicate}, nil
+}
+
+// SubmitBatch takes up to MaxBatch jobs in one go; each has its own result. Those that are refused
+// do not keep the others back.
+func (s *Server) SubmitBatch(ctx context.Context, req *ctldpb.SubmitBatchRequest) (*ctldpb.SubmitBatchResponse, error) {
+	c, err := caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if n := len(req.GetRequests()); n > MaxBatch {
+		return nil, tooMany("requests", "MaxBatch", n, MaxBatch)
+	}
+	view := s.Log.View()
+	results := make([]*ctldpb.SubmitResult, len(req.GetRequests()))
+	cmds := make([]*logpb.Command, 0, len(results))
+	at := make([]int, 0, len(results))
+	for i, one := range req.GetRequests() {
+		if one.GetTestOnly() {
+			results[i] = &ctldpb.SubmitResult{}
+			if results[i].Ok, err = s.testOnly(view, c, one); err != nil {
+				results[i] = &ctldpb.SubmitResult{Refusal: refusalOrInvalid(err)}
+			}
+			continue
+		}
+		cmd, ref, err := s.submission(ctx, view, c, one)
+		switch {
+		case err != nil:
+			return nil, err
+		case ref != nil:
+			results[i] = &ctldpb.SubmitResult{Refusal: ref}
+		default:
+			cmds, at = append(cmds, cmd), append(at, i)
+		}
+	}
+	if len(cmds) == 0 {
+		return &ctldpb.SubmitBatchResponse{Results: results}, nil
+	}
+	done, err := s.Log.Propose(ctx, cmds...)
+	if err != nil {
+		return nil, logError(err)
+	}
+	for k, r := range done {
+		if r.Refused != nil {
+			results[at[k]] = &ctldpb.SubmitResult{Refusal: fromFSM(r.Refused)}
+			continue
+		}
+		results[at[k]] = &ctldpb.SubmitResult{Ok: &ctldpb.SubmitResponse{JobId: r.JobID, Duplicate: r.Duplicate}}
+	}
+	return &ctldpb.SubmitBatchResponse{Results: results}, nil
+}
+
+func refusalOrInvalid(err error) *ctldpb.Refusal {
+	if r := RefusalOf(err); r != nil {
+		return r
+	}
+	return refusalOf(codeInvalid, err.Error())
+}
+
+// submission turns a request into the log command, or says why it is refused. The error is for
+// what is no refusal: a log that cannot take the script.
+func (s *Server) submission(ctx context.Context, view state.Viewer, c authn.Caller, req *ctldpb.SubmitRequest) (*logpb.Command, *ctldpb.Refusal, error) {
+	if len(req.GetKey()) > job.MaxKey {
+		return nil, refusalOf(codeLimit, fmt.Sprintf("a key of %d bytes exceeds MaxKey (%d)", len(req.Key), job.MaxKey)), nil
+	}
+	digest, err := requestDigest(req)
+	if err != nil {
+		return nil, nil, err
+	}
+	spec, ref := s.prepare(view, c, req)
+	if ref != nil {
+		// A repeated request is answered as the first time, whatever was reconfigured in between.
+		if spec == nil || req.Key == "" {
+			return nil, ref, nil
+		}
+		if _, old, ok := view.Key(spec.UID, req.Key); !ok || string(old) != string(digest) {
+			return nil, ref, nil
+		}
+	}
+	if len(spec.Script) > job.MaxInlineScript {
+		hash, err := s.storeBlob(ctx, view, spec.Script)
+		if err != nil {
+			return nil, nil, err
+		}
+		spec.ScriptHash, spec.Script = hash, nil
+	}
+	return &logpb.Command{Of: &logpb.Command_Submit{Submit: &logpb.Submit{
+		Key: req.Key, Spec: fsm.SpecToLog(spec), Digest: digest,
+	}}}, nil, nil
+}
+
+// requestDigest is what tells a repeated request from another one under the same key.
+func requestDigest(req *ctldpb.SubmitRequest) ([]byte, error) {
+	if req.Key == "" {
+		return nil, nil
+	}
+	var stack [1024]byte
+	data, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(stack[:0], req.GetSpec())
+	if err != nil {
+		return nil, refuse(codeInvalid, err.Error())
+	}
+	sum := sha256.Sum256(binary.BigEndian.AppendUint32(data, req.Uid))
+	return sum[:], nil
+}
+
+// PutBlob stores a script or environment under its SHA-256, through the log.
+func (s *Server) PutBlob(ctx context.Context, req *ctldpb.PutBlobRequest) (*ctldpb.PutBlobResponse, error) {
+	if _, err := caller(ctx); err != nil {
+		return nil, err
+	}
+	if n := len(req.GetData()); n > MaxBlob {
+		return nil, refuse(codeLimit, fmt.Sprintf("a blob of %d bytes exceeds MaxBlob (%d)", n, MaxBlob))
+	}
+	if len(req.GetData()) == 0 {
+		return nil, refuse(codeInvalid, "the blob is empty")
+	}
+	hash, err := s.storeBlob(ctx, s.Log.View(), req.Data)
+	if err != nil {
+		return nil, err
+	}
+	return &ctldpb.PutBlobResponse{Hash: hash}, nil
+}
+
+// storeBlob brings data into the log in chunks, unless it is there.
+func (s *Server) storeBlob(ctx context.Context, view state.Viewer, data []byte) ([]byte, error) {
+	sum := sha256.Sum256(data)
+	if _, ok := view.Blob(sum[:]); ok {
+		return sum[:], nil
+	}
+	var cmds []*logpb.Command
+	for off := 0; off < len(data); off += BlobChunk {
+		cmds = append(cmds, &logpb.Command{Of: &logpb.Command_PutBlob{PutBlob: &logpb.PutBlob{
+			Hash: sum[:], Total: uint64(len(data)), Offset: uint64(off), Data: data[off:min(off+BlobChunk, len(data))],
+		}}})
+	}
+	res, err := s.Log.Propose(ctx, cmds...)
+	if err != nil {
+		return nil, logError(err)
+	}
+	for _, r := range res {
+		if r.Refused != nil {
+			return nil, refusalError(fromFSM(r.Refused))
+		}
+	}
+	return sum[:], nil
+}
