@@ -6,10 +6,13 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
 )
@@ -24,6 +27,10 @@ func main() {
 }
 
 func run(path string, log *slog.Logger) error {
+	// Descriptors that we were started with are nobody's below us.
+	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return fmt.Errorf("close_range: %w", err)
+	}
 	c, err := launch.LoadConf(path)
 	if err != nil {
 		return err

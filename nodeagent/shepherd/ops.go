@@ -1,6 +1,7 @@
 package shepherd
 
 import (
+	"math"
 	"syscall"
 	"unsafe"
 
@@ -174,8 +175,10 @@ func (c *program) handStderr(status int) {
 	c.add(op{call: unix.SYS_SENDMSG, arg: [5]uintptr{uintptr(status), ptr(c, head), 0}, note: stageHand})
 }
 
-// reset gives the job the signals and limits that a fresh login would have.
+// reset gives the job the descriptors, signals and limits that a fresh login would have.
 func (c *program) reset() {
+	// What the launcher was started with may have come this far: only 0, 1 and 2 go on.
+	c.add(op{call: unix.SYS_CLOSE_RANGE, arg: [5]uintptr{3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC}})
 	zero := ptr(c, new([64]byte))
 	const setSize, sigSetMask = 8, 2
 	for sig := uintptr(1); sig <= 64; sig++ {
