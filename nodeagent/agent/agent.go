@@ -90,7 +90,7 @@ type Agent struct {
 	urgent   chan struct{} // tokens: kills and signals at the launcher
 	releases chan struct{} // tokens: epilogs and removals at the launcher
 	reads    chan struct{} // tokens: outputs being read
-	problem  problem
+	problem  *problem
 
 	wg sync.WaitGroup // everything that Run has to wait for
 
@@ -127,8 +127,8 @@ func New(cfg Config, d Deps) (*Agent, error) {
 		cfg: cfg, d: d, log: d.Log.With("node", cfg.Node), startMS: d.Now().UnixMilli(),
 		launch: newLauncher(d.DialLauncher), out: newOutbox(),
 		calls: make(chan struct{}, MaxCalls), urgent: make(chan struct{}, MaxCalls), reads: make(chan struct{}, MaxReads),
-		releases: make(chan struct{}, MaxCalls),
-		runs:     make(map[launch.Key]*run), conns: make(map[*shepherdConn]bool),
+		releases: make(chan struct{}, MaxCalls), problem: &problem{known: make(chan struct{})},
+		runs: make(map[launch.Key]*run), conns: make(map[*shepherdConn]bool),
 		settings: settings{heartbeat: time.Second, killWait: 30 * time.Second, prolog: 5 * time.Minute},
 	}
 	return a, nil
@@ -156,9 +156,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	a.goFunc(func() { a.accept(ctx) })
 	a.goFunc(func() { a.watch(ctx) })
-	// The first heartbeat already says whether jobs can be taken.
-	if a.problem.once(ctx, a.d.Probe, a.log) {
-		a.goFunc(func() { a.problem.watch(ctx, a.d.Probe, a.log) })
+	a.goFunc(func() { a.problem.watch(ctx, a.d.Probe, a.log) })
+	select { // the first heartbeat already says whether jobs can be taken
+	case <-a.problem.known:
+	case <-ctx.Done():
 	}
 	a.goFunc(func() { a.learnDriver(ctx) })
 	a.sessions(ctx)

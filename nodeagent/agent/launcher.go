@@ -216,8 +216,8 @@ func (l *link) read() {
 	defer l.fail()
 	r := bufio.NewReaderSize(l.conn, 64<<10)
 	for {
-		reply, err := readReply(r)
-		if err != nil {
+		reply := &launch.Reply{}
+		if launch.ReadFrame(r, reply) != nil {
 			return
 		}
 		l.mu.Lock()
@@ -228,25 +228,4 @@ func (l *link) read() {
 			answer <- reply
 		}
 	}
-}
-
-// readReply reads one frame; its length is checked before anything is allocated for it.
-func readReply(r io.Reader) (*launch.Reply, error) {
-	var head [4]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil {
-		return nil, err
-	}
-	n := binary.BigEndian.Uint32(head[:])
-	if n > launch.MaxFrame {
-		return nil, fmt.Errorf("frame of %d bytes is over the limit of %d", n, launch.MaxFrame)
-	}
-	body := make([]byte, n)
-	if _, err := io.ReadFull(r, body); err != nil {
-		return nil, err
-	}
-	reply := &launch.Reply{}
-	if err := json.Unmarshal(body, reply); err != nil {
-		return nil, fmt.Errorf("frame: %w", err)
-	}
-	return reply, nil
 }

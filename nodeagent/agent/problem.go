@@ -20,8 +20,10 @@ const (
 
 // problem is why this node cannot take jobs; empty when it can.
 type problem struct {
-	mu   sync.Mutex
-	text string
+	mu    sync.Mutex
+	text  string
+	known chan struct{} // closed with the first verdict
+	once  sync.Once
 }
 
 func (p *problem) get() string {
@@ -36,6 +38,7 @@ func (p *problem) set(text string, log *slog.Logger) {
 	changed := p.text != text
 	p.text = text
 	p.mu.Unlock()
+	p.once.Do(func() { close(p.known) })
 	switch {
 	case changed && text != "":
 		log.Error("node cannot take jobs", "problem", text)
@@ -47,12 +50,12 @@ func (p *problem) set(text string, log *slog.Logger) {
 // watch probes the spool now and then. A probe that hangs is waited for beside the loop, never
 // started a second time, and reported.
 func (p *problem) watch(ctx context.Context, probe func() error, log *slog.Logger) {
-	for p.once(ctx, probe, log) && sleep(ctx, probeEvery) {
+	for p.probe(ctx, probe, log) && sleep(ctx, probeEvery) {
 	}
 }
 
-// once makes one probe and takes its result; false: ctx has ended.
-func (p *problem) once(ctx context.Context, probe func() error, log *slog.Logger) bool {
+// probe makes one probe and takes its result; false: ctx has ended.
+func (p *problem) probe(ctx context.Context, probe func() error, log *slog.Logger) bool {
 	result := make(chan error, 1)
 	go func() { result <- probe() }() // a write to a dead disk cannot be called off
 	late := time.NewTimer(probeLimit)
