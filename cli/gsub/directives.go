@@ -1,0 +1,143 @@
+package gsub
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"github.com/tensorgrid/tensorgrid/cli/getopt"
+)
+
+// Limits of the directives of one script.
+const (
+	maxDirectiveLines = 10000
+	maxDirectiveWords = 1000 // of one line
+)
+
+// directive is one line of options.
+type directive struct {
+	line  int
+	words []string
+}
+
+// scan is what the top of a script says.
+type scan struct {
+	directives []directive
+	late       []int // lines of directives that stand below the first command
+	foreign    bool  // #PBS or #BSUB lines
+}
+
+var markers = []string{"#SBATCH", "#GSUB"}
+
+// scanScript collects the directives: comment lines and blank ones are passed over, the first other line
+// ends them. Directives further down are only counted.
+func scanScript(script []byte) (*scan, error) {
+	s := &scan{}
+	below := false
+	for n := 1; len(script) > 0; n++ {
+		var line []byte
+		line, script, _ = bytes.Cut(script, []byte("\n"))
+		rest, is := marked(line)
+		switch {
+		case is && below:
+			s.late = append(s.late, n)
+		case is:
+			words, err := splitWords(rest)
+			if err != nil {
+				return nil, fmt.Errorf("line %d of the script: %w", n, err)
+			}
+			s.directives = append(s.directives, directive{n, words})
+			if len(s.directives) > maxDirectiveLines {
+				return nil, fmt.Errorf("more than %d lines of directives", maxDirectiveLines)
+			}
+		case bytes.HasPrefix(line, []byte("#PBS")) || bytes.HasPrefix(line, []byte("#BSUB")):
+			s.foreign = s.foreign || !below
+		case len(bytes.TrimSpace(line)) > 0 && line[0] != '#':
+			below = true
+		}
+		if len(s.late) >= maxDirectiveLines {
+			break
+		}
+	}
+	return s, nil
+}
+
+// marked tells whether the line is a directive, and what follows the word.
+func marked(line []byte) (string, bool) {
+	for _, m := range markers {
+		if rest, ok := bytes.CutPrefix(line, []byte(m)); ok {
+			return string(rest), true
+		}
+	}
+	return "", false
+}
+
+// splitWords splits at blanks; '...' and "..." keep them, a backslash takes the next character as it is,
+// an unquoted # begins a comment.
+func splitWords(s string) ([]string, error) {
+	var words []string
+	var word strings.Builder
+	in, quote := false, byte(0)
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		switch {
+		case c == '\\' && quote != '\'' && i+1 < len(s):
+			i++
+			word.WriteByte(s[i])
+			in = true
+		case quote != 0:
+			if c == quote {
+				quote = 0
+			} else {
+				word.WriteByte(c)
+			}
+		case c == '\'' || c == '"':
+			quote, in = c, true
+		case c == ' ' || c == '\t' || c == '\r':
+			if in {
+				words, in = append(words, word.String()), false
+				word.Reset()
+			}
+		case c == '#':
+			i = len(s)
+		default:
+			word.WriteByte(c)
+			in = true
+		}
+		if len(words) > maxDirectiveWords {
+			return nil, fmt.Errorf("more than %d words", maxDirectiveWords)
+		}
+	}
+	if quote != 0 {
+		return nil, fmt.Errorf("the quote %c is not closed", quote)
+	}
+	if in {
+		words = append(words, word.String())
+	}
+	return words, nil
+}
+
+// directiveError is a word of a directive that is no option.
+type directiveError struct {
+	line int
+	word string
+}
+
+func (e *directiveError) Error() string {
+	return fmt.Sprintf("Invalid directive found in batch script: %s", e.word)
+}
+
+// parse reads the options of the line.
+func (d *directive) parse(opts []getopt.Option) ([]getopt.Given, error) {
+	given, operands, err := getopt.Parse(opts, d.words, getopt.StopAtOperand)
+	if err != nil {
+		return nil, err
+	}
+	if len(operands) == 0 {
+		return given, nil
+	}
+	if operands[0] == "hetjob" || operands[0] == "packjob" {
+		return nil, &refusal{text: "heterogeneous jobs are not available", why: fmt.Sprintf("line %d of the script", d.line)}
+	}
+	return nil, &directiveError{d.line, operands[0]}
+}
