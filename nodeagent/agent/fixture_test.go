@@ -62,20 +62,26 @@ func inBubble(t *testing.T, f func(h *host, c *controller)) {
 		}
 		h.launcher = &fakeLauncher{h: h, epilogs: map[launch.Key]int{}, starts: map[launch.Key]int{}, over: map[launch.Key]bool{}}
 		c := h.controller("c1")
+		defer h.clear()
 		f(h, c)
-		for _, s := range h.steps {
-			s.die()
-		}
-		for _, c := range h.ctls {
-			c.stop()
-		}
-		synctest.Wait()
-		if t.Failed() {
-			h.mu.Lock()
-			t.Log(h.logs.String())
-			h.mu.Unlock()
-		}
 	})
+}
+
+// clear ends what the test has left, also when it has failed.
+func (h *host) clear() {
+	h.launcher.cut()
+	h.mu.Lock()
+	for _, s := range h.steps {
+		s.die()
+	}
+	h.mu.Unlock()
+	for _, c := range h.ctls {
+		c.stop()
+	}
+	synctest.Wait()
+	if h.t.Failed() {
+		h.t.Log(h.logs.String())
+	}
 }
 
 // Write takes the agent's log.
