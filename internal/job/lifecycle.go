@@ -229,7 +229,11 @@ func (t *step) String() string {
 	for _, flag := range t.set.Names() {
 		name += " +" + flag
 	}
-	for _, flag := range (t.clear &^ t.set).Names() {
+	clear := t.clear &^ t.set
+	if clear&runFlags == runFlags {
+		clear &^= runFlags // said once, above the table
+	}
+	for _, flag := range clear.Names() {
 		name += " -" + flag
 	}
 	return name

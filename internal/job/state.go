@@ -84,6 +84,17 @@ func (f Flags) Names() []string {
 	return names
 }
 
+// Shown is the name, long and compact, that squeue shows for a state with its flags: a flag's where one of those that
+// stand in place of the state is set, COMPLETING before all others.
+func Shown(s State, f Flags) (long, compact string) {
+	for _, n := range flagNames {
+		if f&n.flag != 0 && n.flag != LaunchFailed {
+			return n.long, n.short
+		}
+	}
+	return s.String(), s.Short()
+}
+
 // ParseState takes a long or compact name, any case; flags are taken too and given back as such.
 func ParseState(name string) (State, Flags, bool) {
 	for s, n := range stateNames {
