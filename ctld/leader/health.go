@@ -1,0 +1,107 @@
+package leader
+
+import (
+	"sync"
+	"time"
+)
+
+// launchStrikes is how many launches in a row an agent may leave unanswered before its node is drained.
+const launchStrikes = 3
+
+// maxCoolDown bounds how long an agent that does not answer launches gets no new ones.
+const maxCoolDown = 5 * time.Minute
+
+// health is what the leader knows of one agent in this term beyond the replicated state. Heartbeats
+// are kept here only. It outlives sessions.
+type health struct {
+	mu        sync.Mutex
+	heard     time.Time // last message; zero = none in this term
+	renewed   time.Time // last heartbeat that was acknowledged: leases count from before it
+	load      float64
+	freeMem   int64
+	steps     uint32
+	problem   string
+	missing   []string
+	connected bool
+	strikes   int       // launches in a row that were not answered
+	coolUntil time.Time // no new launches before
+	drained   bool      // the strikes have been acted upon
+}
+
+// NodeInfo is what is known of a node beyond the replicated state.
+type NodeInfo struct {
+	Load          float64
+	FreeMem       int64 // bytes
+	Steps         uint32
+	LastSeen      time.Time // zero = not in this term
+	Connected     bool
+	Problem       string   // why the agent cannot take jobs; "" when it can
+	LimitsMissing []string // limits that the node cannot enforce
+}
+
+// NodeInfo tells what the leader knows of a node; ok is false while this controller does not lead.
+func (l *Leader) NodeInfo(name string) (info NodeInfo, ok bool) {
+	t := l.current()
+	if t == nil {
+		return NodeInfo{}, false
+	}
+	h := t.health(name)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return NodeInfo{Load: h.load, FreeMem: h.freeMem, Steps: h.steps, LastSeen: h.heard, Connected: h.connected,
+		Problem: h.problem, LimitsMissing: h.missing}, true
+}
+
+// health gives the record of a node, a new one when it has none.
+func (t *term) health(name string) *health {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h := t.nodes[name]
+	if h == nil {
+		h = &health{}
+		t.nodes[name] = h
+	}
+	return h
+}
+
+// lastHeard is when the node was last heard, not before the term began: a new leader gives every
+// node a full window.
+func (t *term) lastHeard(name string) time.Time {
+	h := t.health(name)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.heard.Before(t.began) {
+		return t.began
+	}
+	return h.heard
+}
+
+// strike counts a launch that was not answered in time. It tells whether the node is to be drained now.
+func (h *health) strike(now time.Time, timeout time.Duration) (drain bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.strikes++
+	h.coolUntil = now.Add(min(timeout<<min(h.strikes-1, 10), maxCoolDown))
+	if h.strikes < launchStrikes || h.drained {
+		return false
+	}
+	h.drained = true
+	return true
+}
+
+// answered ends the row of unanswered launches.
+func (h *health) answered() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.strikes, h.coolUntil, h.drained = 0, time.Time{}, false
+}
+
+// cooling tells until when no new launches go to the node; zero when they may.
+func (h *health) cooling(now time.Time) time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if now.Before(h.coolUntil) {
+		return h.coolUntil
+	}
+	return time.Time{}
+}

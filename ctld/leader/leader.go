@@ -1,0 +1,159 @@
+// Package leader holds the loops that only the leading controller runs: planning, driving the
+// agents, timers and liveness. Effects follow from the replicated state, never from the applying of
+// an entry, so that a new leader simply goes on.
+package leader
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/tensorgrid/tensorgrid/api/logpb"
+	"github.com/tensorgrid/tensorgrid/api/nodepb"
+	"github.com/tensorgrid/tensorgrid/conf"
+	"github.com/tensorgrid/tensorgrid/ctld/fsm"
+	"github.com/tensorgrid/tensorgrid/ctld/replica"
+	"github.com/tensorgrid/tensorgrid/ctld/sched"
+)
+
+// Deps is what a Leader works with. All fields but Now and Policy must be set.
+type Deps struct {
+	Log    replica.Log
+	Name   string              // of this controller
+	Config func() *conf.Config // the file as last loaded
+	Logger *slog.Logger
+	// Signer gives the key that signs launch credentials and its certificate in DER.
+	Signer func() (ed25519.PrivateKey, []byte)
+	// Address gives host:port at which agents reach a controller; "" when it is not known.
+	Address func(controller string) string
+	// Now is the wall clock; nil = time.Now.
+	Now    func() time.Time
+	Policy sched.Policy
+}
+
+// Leader drives the cluster while its controller leads, and answers agents that it does not lead
+// while it does not.
+type Leader struct {
+	nodepb.UnimplementedNodeServer
+	Deps
+
+	mu       sync.Mutex
+	term     *term // nil while this controller does not lead
+	sessions map[string]*session
+}
+
+// term is one time of leading.
+type term struct {
+	ctx    context.Context
+	number uint64
+	began  time.Time
+
+	mu    sync.Mutex
+	nodes map[string]*health
+}
+
+// New makes a Leader; Run sets it to work.
+func New(d Deps) *Leader {
+	if d.Now == nil {
+		d.Now = time.Now
+	}
+	return &Leader{Deps: d, sessions: map[string]*session{}}
+}
+
+// Run leads whenever the replica does, until ctx ends.
+func (l *Leader) Run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case won := <-l.Log.Leadership():
+			l.lead(ctx, won)
+		}
+	}
+}
+
+// lead runs the loops of one term and comes back when it is over and all of them have stopped.
+func (l *Leader) lead(ctx, won context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(won, cancel)()
+	t := &term{ctx: ctx, number: l.Log.Status().Term, began: l.Now(), nodes: map[string]*health{}}
+	l.Logger.Info("leading", "term", t.number)
+	if !l.configure(ctx) {
+		return
+	}
+	l.mu.Lock()
+	l.term = t
+	l.mu.Unlock()
+	var loops sync.WaitGroup
+	for _, loop := range []func(*term){l.planLoop, l.livenessLoop, l.timerLoop} {
+		loops.Go(func() { loop(t) })
+	}
+	loops.Wait()
+	l.mu.Lock()
+	l.term = nil
+	open := l.sessions
+	l.sessions = map[string]*session{}
+	l.mu.Unlock()
+	for _, s := range open {
+		s.end(errNotLeading)
+	}
+	l.Logger.Info("leading no more", "term", t.number)
+}
+
+// errNotLeading ends the sessions of a term that is over.
+var errNotLeading = errors.New("this controller leads no more")
+
+// configure puts the configuration file into the state where it differs. It is false when the term is over.
+func (l *Leader) configure(ctx context.Context) bool {
+	for {
+		cmd := SetConfig(l.Config())
+		if old := l.Log.View().Config(); old != nil && old.Digest == cmd.Digest {
+			return true
+		}
+		results, err := l.propose(ctx, &logpb.Command{Of: &logpb.Command_SetConfig{SetConfig: cmd}})
+		if err == nil {
+			if r := results[0].Refused; r != nil {
+				l.Logger.Error("the configuration was refused", "code", r.Code, "text", r.Text, "why", r.Why)
+			}
+			return true
+		}
+		if !l.pause(ctx, retryDelay) {
+			return false
+		}
+	}
+}
+
+// retryDelay is how long a loop waits after a proposal that was not taken.
+const retryDelay = 100 * time.Millisecond
+
+// propose proposes and logs what could not be proposed while leading.
+func (l *Leader) propose(ctx context.Context, cmds ...*logpb.Command) ([]fsm.Result, error) {
+	results, err := l.Log.Propose(ctx, cmds...)
+	if err != nil && ctx.Err() == nil && !errors.Is(err, replica.ErrNotLeader) && !errors.Is(err, replica.ErrUnknown) {
+		l.Logger.Warn("proposal not taken", "error", err, "commands", len(cmds))
+	}
+	return results, err
+}
+
+// pause waits; it is false when ctx ended first.
+func (l *Leader) pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// current gives the term, nil while this controller does not lead.
+func (l *Leader) current() *term {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.term
+}

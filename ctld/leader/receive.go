@@ -1,0 +1,201 @@
+package leader
+
+import (
+	"errors"
+
+	"github.com/tensorgrid/tensorgrid/api/logpb"
+	"github.com/tensorgrid/tensorgrid/api/nodepb"
+	"github.com/tensorgrid/tensorgrid/ctld/replica"
+	"github.com/tensorgrid/tensorgrid/internal/node"
+)
+
+// Limits of what an agent says.
+const (
+	// maxInbox bounds what an agent said and the log has not; beyond it the agent is not listened to.
+	maxInbox = 1024
+	// maxProposal bounds the commands of one proposal of a session.
+	maxProposal = replica.MaxEntryCommands
+)
+
+// saying is one thing an agent said, as a command. ack, if set, is sent when the command is applied.
+type saying struct {
+	cmd *logpb.Command
+	ack *nodepb.StepKey
+}
+
+// receive takes the agent's messages until the stream ends.
+func (s *session) receive() {
+	for {
+		m, err := s.stream.Recv()
+		if err != nil {
+			s.end(err)
+			return
+		}
+		s.heard(nil)
+		switch {
+		case m.GetHeartbeat() != nil:
+			s.heartbeat(m.GetHeartbeat())
+		case m.GetLaunched() != nil:
+			for _, r := range m.GetLaunched().GetResults() {
+				s.launched(r)
+			}
+		case m.GetReports() != nil:
+			for _, r := range m.GetReports().GetReports() {
+				s.reported(r)
+			}
+		case m.GetKilled() != nil:
+			for _, r := range m.GetKilled().GetResults() {
+				s.killed(r)
+			}
+		case m.GetOutput() != nil:
+			s.chunk(m.GetOutput())
+		}
+	}
+}
+
+// say puts a command on its way; it waits while the inbox is full.
+func (s *session) say(what saying) {
+	select {
+	case s.inbox <- what:
+	case <-s.ctx.Done():
+	}
+}
+
+// heartbeat keeps what the agent says of its node. It is acknowledged whether or not the node can
+// take jobs: the acknowledgement renews leases.
+func (s *session) heartbeat(b *nodepb.Heartbeat) {
+	var news bool
+	s.heard(func(h *health) {
+		news = b.GetProblem() != "" && b.GetProblem() != h.problem
+		h.load, h.freeMem, h.steps, h.problem = b.GetLoad(), b.GetFreeMem(), b.GetSteps(), clip(b.GetProblem())
+		h.renewed = h.heard
+	})
+	if news {
+		s.drain(b.GetProblem())
+	}
+	s.mu.Lock()
+	s.beat = &nodepb.HeartbeatAck{Seq: b.GetSeq(), Term: s.t.number}
+	s.mu.Unlock()
+	s.wake()
+}
+
+// drain takes the node out of use for that reason, unless somebody has done so before.
+func (s *session) drain(why string) {
+	if n := s.l.Log.View().Node(s.node); n != nil && n.Flags&node.Drain != 0 {
+		return
+	}
+	s.l.Logger.Warn("draining node", "node", s.node, "reason", why)
+	s.say(saying{cmd: &logpb.Command{Of: &logpb.Command_NodeUpdate{NodeUpdate: &logpb.NodeUpdate{
+		Nodes: []string{s.node}, State: "DRAIN", Reason: clip(why), Caller: controllerItself}}}})
+}
+
+// controllerItself is who acts when no person does.
+var controllerItself = &logpb.Caller{User: "root", Operator: true}
+
+// launched takes the answer to one launch.
+func (s *session) launched(r *nodepb.LaunchResult) {
+	s.health.answered()
+	s.mu.Lock()
+	if k := s.runs[keyOf(r.GetKey())]; k != nil {
+		k.answered = true
+		k.over = !r.GetOk() && r.GetCause() != nodepb.LaunchResult_DUPLICATE
+	}
+	s.mu.Unlock()
+	s.wake() // there may be room for more
+	s.say(saying{cmd: launchedToLog(s.node, r)})
+}
+
+// reported takes the end of one step; it is acknowledged once the log holds it.
+func (s *session) reported(r *nodepb.Report) {
+	s.mu.Lock()
+	if k := s.runs[keyOf(r.GetKey())]; k != nil {
+		k.answered, k.over = true, true
+	}
+	s.mu.Unlock()
+	s.say(saying{cmd: reportedToLog(s.node, r), ack: r.GetKey()})
+}
+
+// killed takes the answer to one kill. What was to be ended and is not there is over.
+func (s *session) killed(r *nodepb.KillResult) {
+	if r.GetError() != "" {
+		s.l.Logger.Warn("kill", "node", s.node, "job", r.GetKey().GetJobId(), "error", clip(r.GetError()))
+	}
+	s.mu.Lock()
+	k := s.runs[keyOf(r.GetKey())]
+	gone := k != nil && !r.GetFound() && k.kills > 0 && !k.over
+	var why nodepb.Kill_Why
+	if gone {
+		k.over, why = true, k.why
+	}
+	var told uint32
+	if k != nil && k.kills == 0 && k.signals > 0 {
+		if k.signals--; k.signals == 0 {
+			told = k.seq
+		}
+	}
+	s.mu.Unlock()
+	if told > 0 {
+		s.say(saying{cmd: &logpb.Command{Of: &logpb.Command_JobTimer{JobTimer: &logpb.JobTimer{
+			JobId: r.GetKey().GetJobId(), Run: r.GetKey().GetRun(), What: "signals_sent", Seq: told}}}})
+	}
+	if gone {
+		s.say(saying{cmd: reportedToLog(s.node, &nodepb.Report{Key: r.GetKey(), KilledFor: why, EndMs: s.l.Now().UnixMilli()})})
+	}
+}
+
+// commit proposes what the agent said, in its order and as much at once as has come, and
+// acknowledges reports that are applied. Results are not looked at: a refusal by rule is an answer
+// to something the state has dealt with already.
+func (s *session) commit() {
+	for {
+		var batch []saying
+		select {
+		case <-s.ctx.Done():
+			return
+		case first := <-s.inbox:
+			batch = append(batch, first)
+		}
+		for more := true; more && len(batch) < maxProposal; {
+			select {
+			case next := <-s.inbox:
+				batch = append(batch, next)
+			default:
+				more = false
+			}
+		}
+		if !s.proposeAll(batch) {
+			return
+		}
+	}
+}
+
+// proposeAll proposes a batch, again while the log is full. When the outcome is not known the
+// session ends: the agent reports again to whoever leads.
+func (s *session) proposeAll(batch []saying) bool {
+	cmds := make([]*logpb.Command, len(batch))
+	for i := range batch {
+		cmds[i] = batch[i].cmd
+	}
+	for {
+		_, err := s.l.propose(s.ctx, cmds...)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, replica.ErrBusy) {
+			s.end(err)
+			return false
+		}
+		if !s.l.pause(s.ctx, retryDelay) {
+			return false
+		}
+	}
+	s.mu.Lock()
+	for i := range batch {
+		if batch[i].ack != nil {
+			s.acks = append(s.acks, batch[i].ack)
+		}
+	}
+	s.mu.Unlock()
+	s.wake()
+	return true
+}
