@@ -552,8 +552,10 @@ func (s *step) speak() {
 		s.h.mu.Lock()
 		l := s.h.shepherds
 		s.h.mu.Unlock()
-		if conn, err := l.Dial(); err == nil {
-			s.talk(conn)
+		if l != nil {
+			if conn, err := l.Dial(); err == nil {
+				s.talk(conn)
+			}
 		}
 		select {
 		case <-s.gone:
@@ -567,8 +569,11 @@ func (s *step) talk(conn net.Conn) {
 	defer conn.Close()
 	s.mu.Lock()
 	s.conn = conn
-	ended := s.ended
+	ended, dead := s.ended, s.lock == nil
 	s.mu.Unlock()
+	if dead {
+		return
+	}
 	say(conn, shepherd.Up{Hello: &shepherd.Hello{Key: s.key, PID: 1, Start: s.start}})
 	if ended {
 		return

@@ -71,8 +71,8 @@ func parseStepName(name string) (launch.Key, bool) {
 }
 
 // steps lists the runs that have a folder. fs.ErrPermission: only the launcher can tell. More than
-// MaxRuns is an error: none may be overlooked.
-func (s *spool) steps() ([]launch.Key, error) {
+// limit is an error: none may be overlooked.
+func (s *spool) steps(limit int) ([]launch.Key, error) {
 	dir, err := s.openat(stepsDir, unix.O_DIRECTORY)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // the launcher has not been here yet
@@ -89,8 +89,8 @@ func (s *spool) steps() ([]launch.Key, error) {
 				keys = append(keys, k)
 			}
 		}
-		if len(keys) > MaxRuns {
-			return nil, fmt.Errorf("spool: more than %d step folders in %s", MaxRuns, filepath.Join(s.path, stepsDir))
+		if len(keys) > limit {
+			return nil, fmt.Errorf("spool: more than %d step folders in %s", limit, filepath.Join(s.path, stepsDir))
 		}
 		if errors.Is(err, io.EOF) {
 			return keys, nil

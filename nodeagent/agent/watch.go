@@ -22,7 +22,7 @@ const (
 // scan puts every run that an earlier agent left on the table: ended ones go on to their report,
 // others wait for their shepherd.
 func (a *Agent) scan(ctx context.Context) error {
-	keys, err := a.spool.steps()
+	keys, err := a.spool.steps(MaxRuns)
 	if errors.Is(err, fs.ErrPermission) {
 		keys, err = a.listed(ctx)
 	}
