@@ -205,7 +205,7 @@ func (b *bench) lead(name string) (*Leader, *replicaOf) {
 func (b *bench) submit(specs ...*job.Spec) (ids []uint32) {
 	b.Helper()
 	for _, s := range specs {
-		if s.Script == nil {
+		if s.Script == nil && s.ScriptHash == nil {
 			s.Script = []byte("#!/bin/sh\n")
 		}
 		s.UID, s.GID, s.User, s.WorkDir = 1000, 1000, "ada", "/home/ada"
@@ -219,6 +219,16 @@ func (b *bench) submit(specs ...*job.Spec) (ids []uint32) {
 		ids = append(ids, results[0].JobID)
 	}
 	return ids
+}
+
+// blob puts a blob into the state.
+func (b *bench) blob(data []byte) []byte {
+	hash := sha256.Sum256(data)
+	for at := 0; at < len(data); at += state.MaxChunk {
+		b.apply(&logpb.Command{Of: &logpb.Command_PutBlob{PutBlob: &logpb.PutBlob{Hash: hash[:], Total: uint64(len(data)),
+			Offset: uint64(at), Data: data[at:min(at+state.MaxChunk, len(data))]}}})
+	}
+	return hash[:]
 }
 
 func (b *bench) apply(c *logpb.Command) {

@@ -304,14 +304,15 @@ func TestSignalsAndLimits(t *testing.T) {
 		if n := len(b.job(ids[0]).Signals); n != 0 {
 			t.Errorf("%d signals left that the agent knows of", n)
 		}
-		b.apply(&logpb.Command{Of: &logpb.Command_UpdateJob{UpdateJob: &logpb.UpdateJob{Job: &logpb.JobRef{JobId: ids[0]},
-			Set: map[string]string{"TimeLimit": "30"}, Caller: &logpb.Caller{Uid: 1000, User: "ada"}}}})
+		a.cancel()
+		synctest.Wait()
+		a = b.connect(l, "n1", list[0].Key)
 		var limits []*nodepb.StepLimit
 		for _, m := range a.take() {
 			limits = append(limits, m.GetLimits().GetLimits()...)
 		}
-		if len(limits) != 1 || limits[0].TimeLimitMs != 30*60000 {
-			t.Errorf("limits %v", limits)
+		if len(limits) != 1 || limits[0].TimeLimitMs != 3600000 {
+			t.Errorf("limits of a run that was held: %v", limits)
 		}
 	})
 }
@@ -405,8 +406,8 @@ func TestLargeLaunchesGoAlone(t *testing.T) {
 	inBench(t, func(b *bench) {
 		l, _ := b.lead("c1")
 		a := b.connect(l, "n1")
-		big := bytes.Repeat([]byte("#"), 700<<10)
-		b.submit(&job.Spec{Script: big}, &job.Spec{Script: big}, &job.Spec{})
+		hash := b.blob(bytes.Repeat([]byte("#"), 700<<10))
+		b.submit(&job.Spec{ScriptHash: hash}, &job.Spec{ScriptHash: hash}, &job.Spec{})
 		total := 0
 		for _, m := range a.take() {
 			size := 0
