@@ -229,11 +229,11 @@ func (t *step) String() string {
 	for _, flag := range t.set.Names() {
 		name += " +" + flag
 	}
-	clear := t.clear &^ t.set
-	if clear&runFlags == runFlags {
-		clear &^= runFlags // said once, above the table
+	cleared := t.clear &^ t.set
+	if cleared&runFlags == runFlags {
+		cleared &^= runFlags // said once, above the table
 	}
-	for _, flag := range clear.Names() {
+	for _, flag := range cleared.Names() {
 		name += " -" + flag
 	}
 	return name

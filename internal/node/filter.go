@@ -62,7 +62,7 @@ func ParseFilter(s string) (func(State, Flags) bool, error) {
 	if len(s) > MaxFilter {
 		return nil, fmt.Errorf("node state filter of %d bytes, the limit MaxFilter is %d", len(s), MaxFilter)
 	}
-	var any [][]func(State, Flags) bool
+	var either [][]func(State, Flags) bool
 	for _, group := range strings.Split(s, ",") {
 		if group == "" {
 			continue
@@ -75,13 +75,13 @@ func ParseFilter(s string) (func(State, Flags) bool, error) {
 			}
 			all = append(all, holds)
 		}
-		any = append(any, all)
+		either = append(either, all)
 	}
-	if any == nil {
+	if either == nil {
 		return nil, fmt.Errorf("invalid node state %q", s)
 	}
 	return func(s State, f Flags) bool {
-		for _, all := range any {
+		for _, all := range either {
 			if holdAll(all, s, f) {
 				return true
 			}
