@@ -19,12 +19,16 @@ import (
 // the cluster and runs itself again as that user; otherwise the cluster is rootless.
 
 // TestCases runs testdata/cases, all scripts at once, on one cluster of four nodes.
-func TestCases(t *testing.T) { runCases(t, "cases", "4") }
+func TestCases(t *testing.T) {
+	runCases(t, "cases", "--nodes", "4", "--cpus", "4", "--mem", "2000", "--sim", "a100:4", "--set", "PartitionName=debug Nodes=ALL")
+}
 
 // TestNodeCases runs testdata/nodes one after the other: they change nodes.
-func TestNodeCases(t *testing.T) { runCases(t, "nodes", "2") }
+func TestNodeCases(t *testing.T) {
+	runCases(t, "nodes", "--nodes", "2", "--cpus", "2", "--mem", "1000", "--controllers", "3")
+}
 
-func runCases(t *testing.T, folder, nodes string) {
+func runCases(t *testing.T, folder string, flags ...string) {
 	if testing.Short() {
 		t.Skip("starts a cluster; not with -short")
 	}
@@ -35,7 +39,7 @@ func runCases(t *testing.T, folder, nodes string) {
 	if os.Getenv("CASES_FOLDER") != "" {
 		t.Skip("the other folder")
 	}
-	c := startCluster(t, nodes)
+	c := startCluster(t, append(flags, "--set", "RequeueDelay=1", "--set", "KillWait=2")...)
 	c.runAsUser(t, folder)
 }
 
@@ -61,6 +65,7 @@ func runScripts(t *testing.T, folder string) {
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"setid": cmdSetID, "limit": cmdLimit, "mem": cmdMem, "array": cmdArray, "refusedarray": cmdRefusedArray,
 			"code": cmdCode, "until": cmdUntil, "untilfile": cmdUntilFile, "ends": cmdEnds, "crlf": cmdCRLF,
+			"restart": cmdRestart,
 		},
 	})
 }
@@ -193,4 +198,16 @@ func cmdEnds(ts *testscript.TestScript, neg bool, args []string) {
 // crlf FILE gets DOS line ends.
 func cmdCRLF(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.ReplaceAll(ts.ReadFile(args[0]), "\n", "\r\n")), 0o644))
+}
+
+// restart DAEMON: it is killed with -9, and comes back.
+func cmdRestart(ts *testscript.TestScript, neg bool, args []string) {
+	ask := filepath.Join(os.Getenv("CASES_WORK"), "restart-"+args[0])
+	ts.Check(os.WriteFile(ask, nil, 0o600))
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if _, err := os.Stat(ask); errors.Is(err, os.ErrNotExist) {
+			return
+		}
+	}
+	ts.Fatalf("%s did not come back", args[0])
 }
