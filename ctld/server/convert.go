@@ -3,7 +3,6 @@ package server
 import (
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/tensorgrid/tensorgrid/api/ctldpb"
@@ -226,15 +225,4 @@ func outputPaths(j *state.Job, row jobRow) (stdout, stderr, stdin string) {
 		stdin = "/dev/null"
 	}
 	return stdout, stderr, stdin
-}
-
-// rowName is how a row is called: 12, 12_3, 12_[1-5].
-func rowName(row jobRow) string {
-	switch {
-	case row.task >= 0:
-		return job.TaskText(row.j.ArrayID, row.task)
-	case row.j.ArrayTask >= 0:
-		return job.TaskText(row.j.ArrayID, row.j.ArrayTask)
-	}
-	return strconv.FormatUint(uint64(row.j.ID), 10)
 }

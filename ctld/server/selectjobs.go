@@ -240,25 +240,36 @@ func rowsOf(view state.Viewer, ref job.Ref) []jobRow {
 		}
 		return rows
 	}
-	if j != nil && j.Waiting != nil {
-		if in := j.Waiting.Intersect(ref.Tasks); in.Len() > 0 {
-			row := jobRow{j: j, task: job.NoTask, tasks: in}
-			if ref.Tasks.Len() == 1 {
-				row.task = int64(in.Min())
-			}
-			rows = append(rows, row)
-		}
+	if j != nil && j.Waiting != nil && j.ArrayID == ref.ID {
+		rows = appendPart(rows, j, ref.Tasks)
 	}
 	if ref.Tasks.Len() == 1 {
 		if t := view.ArrayTask(ref.ID, int64(ref.Tasks.Min())); t != nil {
-			rows = append(rows, wholeRow(t))
+			rows = appendPart(rows, t, ref.Tasks)
 		}
 		return rows
 	}
 	for _, t := range view.ArrayTasks(ref.ID) {
-		if t.ArrayTask >= 0 && ref.Tasks.Contains(uint32(t.ArrayTask)) {
-			rows = append(rows, wholeRow(t))
+		rows = appendPart(rows, t, ref.Tasks)
+	}
+	return rows
+}
+
+// appendPart adds a record of an array as far as the tasks asked for go.
+func appendPart(rows []jobRow, j *state.Job, asked *job.Set) []jobRow {
+	if j.Waiting == nil {
+		if j.ArrayTask >= 0 && asked.Contains(uint32(j.ArrayTask)) {
+			rows = append(rows, wholeRow(j))
 		}
+		return rows
+	}
+	in := j.Waiting.Intersect(asked)
+	switch {
+	case in.Len() == 0:
+	case asked.Len() == 1:
+		rows = append(rows, jobRow{j: j, task: int64(in.Min()), tasks: in})
+	default:
+		rows = append(rows, jobRow{j: j, task: job.NoTask, tasks: in})
 	}
 	return rows
 }

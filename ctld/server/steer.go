@@ -123,7 +123,7 @@ func rowRef(row jobRow) []*logpb.JobRef {
 		if row.task >= 0 {
 			tasks = job.NewSet(uint32(row.task))
 		}
-		return splitRef(row.j.ID, tasks)
+		return splitRef(row.j.ArrayID, tasks)
 	case row.j.ArrayTask >= 0:
 		return splitRef(row.j.ArrayID, job.NewSet(uint32(row.j.ArrayTask)))
 	}
