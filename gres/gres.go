@@ -70,6 +70,9 @@ func parseItem(word string) (Item, error) {
 	if !isName(item.Name) {
 		return item, bad(word, "%q is not a resource name", item.Name)
 	}
+	if strings.EqualFold(item.Name, "none") {
+		return item, bad(word, "none stands alone")
+	}
 	rest := parts[1:]
 	if n := len(rest); n > 0 {
 		count, ok, err := parseCount(rest[n-1])

@@ -46,6 +46,7 @@ func TestParseRefuses(t *testing.T) {
 		"gpu:-1":                     `"gpu:-1": "-1" is neither a type nor a count`,
 		"gpu:a:b:2":                  `"gpu:a:b:2": more than name:type:count`,
 		"gpu:a 100":                  `"gpu:a 100": "a 100" is neither a type nor a count`,
+		"gpu:1,none":                 `"none": none stands alone`,
 		"gpu=2":                      `"gpu=2": "gpu=2" is not a resource name`,
 		"gpu:9007199254740993":       `"gpu:9007199254740993": count 9007199254740993 is above the limit of 9007199254740992`,
 		"gpu:99999999999999999999":   `"gpu:99999999999999999999": count 99999999999999999999 is above the limit of 9007199254740992`,

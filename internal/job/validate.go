@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/tensorgrid/tensorgrid/gres"
 	"github.com/tensorgrid/tensorgrid/internal/hostlist"
@@ -66,9 +67,20 @@ func (s *Spec) checkStrings() error {
 		if len(f.value) > f.limit {
 			return wrong(f.option, "%d bytes, the limit is %d", len(f.value), f.limit)
 		}
-		if strings.IndexByte(f.value, 0) >= 0 {
-			return wrong(f.option, "holds a NUL byte")
+		if err := plain(f.option, f.value); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// plain refuses text that cannot be shown or handed to a process: with a NUL byte, or not UTF-8.
+func plain(option, value string) error {
+	switch {
+	case strings.IndexByte(value, 0) >= 0:
+		return wrong(option, "holds a NUL byte")
+	case !utf8.ValidString(value):
+		return wrong(option, "%.40q is not UTF-8", value)
 	}
 	return nil
 }
@@ -80,8 +92,8 @@ func (s *Spec) checkLists() error {
 	}
 	total := 0
 	for _, a := range s.Args {
-		if strings.IndexByte(a, 0) >= 0 {
-			return wrong("arguments", "one holds a NUL byte")
+		if err := plain("arguments", a); err != nil {
+			return err
 		}
 		if total += len(a) + 1; total > MaxEnv {
 			return wrong("arguments", "more than %d bytes together", MaxEnv)
@@ -99,10 +111,11 @@ func (s *Spec) checkLists() error {
 			return wrong("options", "a name of %d bytes, it must have 1 to %d", len(o.Name), MaxKey)
 		case len(o.Value) > MaxString:
 			return wrong("--"+o.Name, "%d bytes, the limit MaxString is %d", len(o.Value), MaxString)
-		case strings.IndexByte(o.Value, 0) >= 0:
-			return wrong("--"+o.Name, "holds a NUL byte")
 		case i > 0 && s.Rare[i-1].Name >= o.Name:
 			return wrong("--"+o.Name, "options are not sorted, each once")
+		}
+		if err := plain("--"+o.Name, o.Name+o.Value); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -106,9 +106,11 @@ func TestValidateRefuses(t *testing.T) {
 		{"short hash", Spec{ScriptHash: make([]byte, 31)}, "script: a hash of 31"},
 		{"short environment hash", Spec{EnvHash: make([]byte, 1)}, "environment: a hash"},
 		{"NUL in a name", Spec{Name: "a\x00b"}, "--job-name: holds a NUL"},
-		{"NUL in an argument", Spec{Args: []string{"\x00"}}, "arguments: one holds a NUL"},
+		{"NUL in an argument", Spec{Args: []string{"\x00"}}, "arguments: holds a NUL"},
 		{"NUL in the script", Spec{Script: []byte{0}}, "script: holds a NUL"},
 		{"NUL in a rare option", Spec{Rare: []Option{{"x", "\x00"}}}, "--x: holds a NUL"},
+		{"a comment that is not UTF-8", Spec{Comment: "\xff"}, `--comment: "\xff" is not UTF-8`},
+		{"an argument that is not UTF-8", Spec{Args: []string{"a", "\xff"}}, "arguments: "},
 		{"unsorted options", Spec{Rare: []Option{{"b", ""}, {"a", ""}}}, "--a: options are not sorted"},
 		{"the same option twice", Spec{Rare: []Option{{"a", ""}, {"a", ""}}}, "--a: options are not sorted"},
 	} {
