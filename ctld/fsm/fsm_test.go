@@ -12,13 +12,18 @@ import (
 	"github.com/tensorgrid/tensorgrid/internal/job"
 )
 
-func entry(t testing.TB, at int64, cmds ...*logpb.Command) []byte {
+func entry(t fataler, at int64, cmds ...*logpb.Command) []byte {
 	t.Helper()
 	data, err := proto.Marshal(&logpb.Entry{Version: fsm.Version, TimeMs: at, Commands: cmds})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return data
+}
+
+type fataler interface {
+	Helper()
+	Fatal(...any)
 }
 
 func submit(key string, spec *logpb.JobSpec) *logpb.Command {

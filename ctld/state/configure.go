@@ -34,7 +34,8 @@ func (t *Tx) SetConfig(cfg Config, nodes []NodeConfig, parts []Partition) *Refus
 	t.cfg = &cfg
 	t.nextID = max(t.nextID, cfg.FirstJobID, 1)
 	t.setNodes(nodes)
-	t.setPartitions(parts)
+	t.file = &fileConfig{nodes: nodes, parts: parts, set: t.updatesKept(parts)}
+	t.buildPartitions()
 	t.usage++
 	t.capacity++
 	return nil
@@ -70,8 +71,8 @@ func invalid(text, why string, args ...any) *Refusal {
 
 func (t *Tx) setNodes(list []NodeConfig) {
 	before := map[string]*NodeConfig{}
-	for i := range t.fileNodes {
-		before[t.fileNodes[i].Name] = &t.fileNodes[i]
+	for i := range t.file.nodes {
+		before[t.file.nodes[i].Name] = &t.file.nodes[i]
 	}
 	fresh, at := new(btree.Map[uint32, *Node]), make(map[string]uint32, len(list))
 	for i := range list {
@@ -89,7 +90,7 @@ func (t *Tx) setNodes(list []NodeConfig) {
 			next++
 		}
 	}
-	t.nodes, t.nodeAt, t.fileNodes = fresh, at, list
+	t.nodes, t.nodeAt = fresh, at
 }
 
 // configured gives the record of a node after the file says c; was is what the file said before,
@@ -152,29 +153,29 @@ func (t *Tx) forgetRemoved(n *Node) {
 	t.nodeAt = at
 }
 
-func (t *Tx) setPartitions(list []Partition) {
+// updatesKept gives the updates of partitions that a new file does not change.
+func (t *Tx) updatesKept(list []Partition) map[string]map[string]string {
 	before := map[string]*Partition{}
-	for i := range t.fileParts {
-		before[t.fileParts[i].Name] = &t.fileParts[i]
+	for i := range t.file.parts {
+		before[t.file.parts[i].Name] = &t.file.parts[i]
 	}
 	keep := map[string]map[string]string{}
 	for i := range list {
 		name := list[i].Name
-		if set := t.partSet[name]; set != nil && before[name] != nil && reflect.DeepEqual(*before[name], list[i]) {
+		if set := t.file.set[name]; set != nil && before[name] != nil && reflect.DeepEqual(*before[name], list[i]) {
 			keep[name] = set
 		}
 	}
-	t.partSet, t.fileParts = keep, list
-	t.buildPartitions()
+	return keep
 }
 
 // buildPartitions makes the partitions in force from the file and the updates over it.
 func (t *Tx) buildPartitions() {
-	table := &partTable{byName: make(map[string]*Partition, len(t.fileParts))}
+	table := &partTable{byName: make(map[string]*Partition, len(t.file.parts))}
 	def := ""
-	for i := range t.fileParts {
-		p := t.fileParts[i]
-		set := t.partSet[p.Name]
+	for i := range t.file.parts {
+		p := t.file.parts[i]
+		set := t.file.set[p.Name]
 		for _, key := range slices.Sorted(maps.Keys(set)) {
 			// Checked when it was accepted; a file that changed the partition dropped it.
 			_ = setPartition(&p, key, set[key])

@@ -23,7 +23,7 @@ func (t *Tx) UpdatePartition(name string, set map[string]string, c Caller) *Refu
 		return refuse("ESLURM_INVALID_PARTITION_NAME", "Invalid partition name specified", fmt.Sprintf("there is no partition %q", name))
 	}
 	trial := *p
-	updated := maps.Clone(t.partSet[name])
+	updated := maps.Clone(t.file.set[name])
 	if updated == nil {
 		updated = map[string]string{}
 	}
@@ -33,16 +33,21 @@ func (t *Tx) UpdatePartition(name string, set map[string]string, c Caller) *Refu
 		}
 		updated[strings.ToLower(key)] = set[key]
 	}
-	if trial.Default && updated["default"] != "" {
-		for other, o := range t.partSet {
-			if other != name && o["default"] != "" {
+	all := maps.Clone(t.file.set)
+	if all == nil {
+		all = map[string]map[string]string{}
+	}
+	all[name] = updated
+	if yes(updated["default"]) {
+		for other, o := range all { // one default at a time: the last update counts
+			if other != name && yes(o["default"]) {
 				o = maps.Clone(o)
 				delete(o, "default")
-				t.partSet[other] = o
+				all[other] = o
 			}
 		}
 	}
-	t.partSet[name] = updated
+	t.file = &fileConfig{nodes: t.file.nodes, parts: t.file.parts, set: all}
 	t.buildPartitions()
 	t.usage++
 	t.capacity++

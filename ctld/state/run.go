@@ -201,7 +201,7 @@ func (t *Tx) comeBack(j *Job, event job.Event, back comeback) bool {
 		return false
 	}
 	j.Restarts++
-	j.HeldBy, j.Reason, j.Detail = back.hold, "", back.detail
+	j.HeldBy, j.Reason, j.Detail = max(j.HeldBy, back.hold), "", back.detail // it may have been held while it ran
 	if back.automatic && t.cfg.MaxBatchRequeue > 0 && j.Restarts > t.cfg.MaxBatchRequeue {
 		j.HeldBy, j.Reason = HoldAdmin, job.ReasonMaxRequeue
 		j.happen(job.EventRequeueHold)

@@ -88,5 +88,6 @@ func (s *Store) Replace(other *Store) {
 type Tx struct {
 	*tables
 	*private
-	now int64
+	now       int64
+	restoring bool // records come from a snapshot: nothing that has a time of its own changes
 }

@@ -22,6 +22,7 @@ type tables struct {
 	nextID   uint32
 	submits  uint64
 	cfg      *Config
+	file     *fileConfig
 
 	jobs    *btree.Map[uint32, *Job]
 	live    *btree.Map[uint32, none]   // not ended, or completing
@@ -96,6 +97,7 @@ type blob struct {
 func newTables() tables {
 	return tables{
 		cfg:     &Config{FirstJobID: 1},
+		file:    &fileConfig{},
 		nextID:  1,
 		jobs:    new(btree.Map[uint32, *Job]),
 		live:    new(btree.Map[uint32, none]),
@@ -137,9 +139,6 @@ type private struct {
 	openBlobs  int                                     // blobs not whole
 	ended      *btree.BTreeG[endKey]                   // ended records that hold nothing, oldest first
 	freeBlobs  *btree.Map[string, none]                // blobs without references
-	fileParts  []Partition                             // as the configuration file has them
-	fileNodes  []NodeConfig
-	partSet    map[string]map[string]string // updates over the file, by partition
 	scratch    []byte
 	woken      []uint32 // waiting records whose dependencies are to be judged again
 	waking     bool
@@ -170,8 +169,15 @@ func newPrivate() private {
 			return cmp.Or(cmp.Compare(a.end, b.end), cmp.Compare(a.id, b.id)) < 0
 		}, btree.Options{NoLocks: true}),
 		freeBlobs: new(btree.Map[string, none]),
-		partSet:   map[string]map[string]string{},
 	}
+}
+
+// fileConfig is what the configuration file says of nodes and partitions, and the updates over the
+// latter by lower-case key. Immutable.
+type fileConfig struct {
+	nodes []NodeConfig
+	parts []Partition
+	set   map[string]map[string]string
 }
 
 // partTable is the partitions in configuration order, with those that were updated. Immutable.

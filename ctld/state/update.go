@@ -1,6 +1,15 @@
 package state
 
-import "github.com/tensorgrid/tensorgrid/internal/job"
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/tensorgrid/tensorgrid/internal/job"
+)
 
 // JobUpdate changes parameters of one job, or of some of an array's tasks; all of Set or none.
 type JobUpdate struct {
@@ -9,14 +18,103 @@ type JobUpdate struct {
 	Caller Caller
 }
 
-// UpdateJob changes parameters of a job; keys may be in any case.
-func (t *Tx) UpdateJob(u *JobUpdate) []JobResult {
-	return t.eachJob([]job.Ref{u.Job}, u.Caller, func(x target) *Refusal { return t.updateJob(x, u) })
+// jobEdit is one record being changed. Records of one array that share a specification and are
+// changed alike share the changed one too: fresh is by the old.
+type jobEdit struct {
+	t      *Tx
+	j      *Job
+	spec   *job.Spec // a copy, to be changed
+	caller Caller
 }
 
-func (t *Tx) updateJob(x target, u *JobUpdate) *Refusal {
-	for key := range u.Set {
-		return unknownKey(key, "none")
+// UpdateJob changes parameters of a job; keys may be in any case.
+func (t *Tx) UpdateJob(u *JobUpdate) []JobResult {
+	fresh := map[*job.Spec]*job.Spec{}
+	return t.eachJob([]job.Ref{u.Job}, u.Caller, func(x target) *Refusal { return t.updateJob(x, u, fresh) })
+}
+
+func (t *Tx) updateJob(x target, u *JobUpdate, fresh map[*job.Spec]*job.Spec) *Refusal {
+	before := x.job.Spec
+	trial := edit(x.job)
+	if r := t.change(trial, u); r != nil {
+		return r
+	}
+	old, j, r := t.part(x)
+	if r != nil {
+		return r
+	}
+	id, waiting, key, class := j.ID, j.Waiting, j.Key, j.Class
+	*j = *trial
+	j.ID, j.Waiting, j.Key, j.Class = id, waiting, key, class
+	if known := fresh[before]; known != nil && reflect.DeepEqual(known, j.Spec) {
+		j.Spec = known
+	} else if fresh[before] == nil {
+		fresh[before] = j.Spec
+	}
+	t.put(old, j)
+	return nil
+}
+
+// change applies u to a copy of a record, in an order of its own: the result does not depend on
+// how a map is walked.
+func (t *Tx) change(j *Job, u *JobUpdate) *Refusal {
+	spec := *j.Spec
+	e := &jobEdit{t: t, j: j, spec: &spec, caller: u.Caller}
+	for _, key := range slices.SortedFunc(maps.Keys(u.Set), func(a, b string) int {
+		return cmp.Or(cmp.Compare(strings.ToLower(a), strings.ToLower(b)), cmp.Compare(a, b))
+	}) {
+		p, known := jobParameters[strings.ToLower(key)]
+		value := u.Set[key]
+		switch {
+		case !known:
+			return unknownKey(key, strings.Join(slices.Sorted(maps.Keys(jobParameters)), ", "))
+		case len(value) > job.MaxList:
+			return badValue(key, fmt.Sprintf("of %d bytes", len(value)), fmt.Sprintf("at most MaxList=%d bytes", job.MaxList))
+		case p.operator && !u.Caller.Operator:
+			return denied("only operators may change " + key)
+		case j.State.Ended():
+			return alreadyDone(j)
+		case p.when == whilePending && j.State != job.Pending:
+			return refuse("ESLURM_JOB_NOT_PENDING", "Job is no longer pending execution", fmt.Sprintf("%s of job %s cannot change any more", key, j.Name()))
+		}
+		if r := p.set(e, key, value); r != nil {
+			return r
+		}
+	}
+	if spec.Begin < 0 || spec.Nice < -maxNice || spec.Nice > maxNice {
+		return badValue("Nice", fmt.Sprint(spec.Nice), fmt.Sprintf("between -%d and %d", maxNice, maxNice))
+	}
+	if err := spec.Validate(); err != nil {
+		return refuse("ESLURM_INVALID_VALUE", "Invalid job update", err.Error())
+	}
+	if !reflect.DeepEqual(&spec, j.Spec) {
+		t.internSpec(&spec)
+		j.Spec = &spec
+	}
+	return e.finish()
+}
+
+// maxNice bounds --nice, as Slurm's.
+const maxNice = 2147483645
+
+// finish brings what follows from the parameters along.
+func (e *jobEdit) finish() *Refusal {
+	j := e.j
+	if j.State != job.Pending {
+		return nil
+	}
+	if j.Spec.Dependency == "" {
+		j.Dep, j.EligibleAt = DepMet, 0
+	} else if r := e.t.dependOnSubmit(j); r != nil {
+		return r
+	}
+	j.Partition = j.Spec.Partition
+	j.TimeLimit = e.t.effectiveLimit(j.Spec.TimeLimit, j.Spec.Partition)
+	if j.Flags&job.Completing == 0 {
+		j.Eligible = j.eligibleAt(e.t.now)
+	}
+	if j.Priority > 0 { // the planner's word on this record was on what it was
+		j.Reason, j.Detail = "", ""
 	}
 	return nil
 }

@@ -46,22 +46,15 @@ func (t *Tx) book(j *Job, i int, take bool) {
 	if len(a.Gres) > 0 {
 		n.bookGres(a.Gres, take)
 	}
-	n.LastBusy = t.now
+	if !t.restoring {
+		n.LastBusy = t.now
+	}
 	t.nodes.Set(at, &n)
 	t.usage++
 	if !take {
 		t.capacity++
 		t.forgetRemoved(&n)
 	}
-}
-
-// exclusive tells whether a run of j shares its nodes with nobody.
-func (t *tables) exclusive(j *Job) bool {
-	if j.Spec.Exclusive {
-		return true
-	}
-	p := t.Partition(j.Partition)
-	return p != nil && p.OverSubscribe == "EXCLUSIVE"
 }
 
 // bookGres changes the use of generic resources on n, whose maps may be shared with older records.
@@ -108,8 +101,11 @@ func markBools(set []bool, list []uint32, on bool) []bool {
 	return c
 }
 
+// indexOf finds an id, or where it would be, in an ascending list.
+func indexOf(list []uint32, id uint32) (int, bool) { return slices.BinarySearch(list, id) }
+
 func insertID(list []uint32, id uint32) []uint32 {
-	i, found := slices.BinarySearch(list, id)
+	i, found := indexOf(list, id)
 	if found {
 		return list
 	}
@@ -120,7 +116,7 @@ func insertID(list []uint32, id uint32) []uint32 {
 }
 
 func removeID(list []uint32, id uint32) []uint32 {
-	i, found := slices.BinarySearch(list, id)
+	i, found := indexOf(list, id)
 	if !found {
 		return list
 	}
