@@ -218,6 +218,9 @@ func repeatable(err error) bool {
 	switch status.Code(err) {
 	case codes.Unavailable, codes.Aborted:
 		return true
+	case codes.ResourceExhausted:
+		var r *Refusal
+		return errors.As(translate(err), &r) && r.Code == "BUSY"
 	}
 	return false
 }

@@ -105,7 +105,6 @@ func resourceOptions() []entry {
 func clientOptions() []entry {
 	return []entry{
 		value("clusters", 'M', "NAME", "CLUSTERS", "the cluster's own name; there are no others", setClusters).alias("cluster"),
-		value("gid", 0, "GROUP", "", "run under this group (root only)", setGID),
 		flag("ignore-pbs", 0, "IGNORE_PBS", "do not speak of #PBS and #BSUB lines, which are never obeyed", func(r *request, _ string) error { r.ignorePBS = true; return nil }),
 		flag("parsable", 0, "", "print the id and nothing else", func(r *request, _ string) error { r.parsable = true; return nil }),
 		flag("quiet", 'Q', "", "no advice", func(r *request, _ string) error { r.quiet = true; return nil }),
@@ -156,6 +155,7 @@ func refusedOptions() []entry {
 		refused("container-id", req, "CONTAINER_ID", "containers are not available to batch jobs"),
 		refused("deadline", req, "", "deadlines are not available; use --time with --begin"),
 		refused("gpus-per-socket", req, "", "use --gpus-per-node"),
+		refused("gid", req, "", "a job runs under its user's own groups"),
 		refused("het-group", req, "", "heterogeneous jobs are not available"),
 		refused("pack-group", req, "", "heterogeneous jobs are not available"),
 		refused("reboot", no, "", "nodes are not rebooted for jobs"),

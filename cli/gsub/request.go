@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/user"
 	"slices"
 	"strconv"
 	"strings"
@@ -360,20 +359,5 @@ func setUID(r *request, v string) error {
 		return fmt.Errorf("Invalid --uid specification\nno user %q", v)
 	}
 	r.forUID = id
-	return nil
-}
-
-func setGID(r *request, v string) error {
-	if r.env.UID != 0 {
-		return errors.New("--gid only permitted by root user")
-	}
-	if _, err := strconv.ParseUint(v, 10, 32); err != nil {
-		g, err := user.LookupGroup(v)
-		if err != nil {
-			return fmt.Errorf("Invalid --gid specification\n%w", err)
-		}
-		v = g.Gid
-	}
-	r.keep("gid", v)
 	return nil
 }

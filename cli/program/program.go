@@ -6,19 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/tensorgrid/tensorgrid/cli/client"
 	"github.com/tensorgrid/tensorgrid/cli/getopt"
+	"github.com/tensorgrid/tensorgrid/internal/version"
 )
 
-// Version is TensorGrid's; SlurmVersion is the release whose behaviour the commands keep.
-const (
-	Version      = "0.1.0"
-	SlurmVersion = "22.05.8"
-)
+// SlurmVersion is the release whose behaviour the commands keep.
+const SlurmVersion = "22.05.8"
 
 // ExitUsage is what a bad command line ends with, as Slurm's commands do.
 const ExitUsage = 255
@@ -114,9 +111,9 @@ func (e *Env) Common(m *getopt.Manual, given []getopt.Given) (done bool) {
 // VersionLine is "slurm 22.05.8 (TensorGrid 0.1.0)" under Slurm's names: tools take its second word.
 func (e *Env) VersionLine() string {
 	if e.ByGName() {
-		return "tensorgrid " + Version
+		return "tensorgrid " + version.Version
 	}
-	return "slurm " + SlurmVersion + " (TensorGrid " + Version + ")"
+	return "slurm " + SlurmVersion + " (TensorGrid " + version.Version + ")"
 }
 
 // CommonOptions are the rows that every command's table ends with.
@@ -139,10 +136,4 @@ func (e *Env) Refused(lead string, err error) {
 	if r.Why != "" {
 		e.Errorf("%s", r.Why)
 	}
-}
-
-// Exists tells whether path is there.
-func Exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }
