@@ -90,16 +90,21 @@ func (a *Agent) settle(ctx context.Context, r *run) {
 
 // epilog asks for the epilog until it has an answer; the text is what went wrong. A launcher that is
 // away for good does not keep the end of a job secret: it is then reported with that as the error.
+// Of a lost run, though, only the launcher can say that nothing of it lives or will: it is waited for.
 func (a *Agent) epilog(ctx context.Context, r *run) (text string, ok bool) {
 	if !take(ctx, a.releases) {
 		return "", false
 	}
 	defer give(a.releases)
 	a.mu.Lock()
-	limit := a.settings.prolog + releaseMargin
+	limit, lost := a.settings.prolog+releaseMargin, r.report.GetLost()
 	a.mu.Unlock()
-	patience, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
+	patience := ctx
+	if !lost {
+		var cancel context.CancelFunc
+		patience, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
+	}
 	back := newBackoff(a.d.Jitter)
 	busy := 0
 	for {
@@ -107,7 +112,7 @@ func (a *Agent) epilog(ctx context.Context, r *run) (text string, ok bool) {
 			Key: r.key, KeepOutput: true, KeepRecord: true,
 		}})
 		switch {
-		case err == nil && reply.Errno == int(unix.EBUSY) && busy < maxBusy:
+		case err == nil && reply.Errno == int(unix.EBUSY) && (lost || busy < maxBusy):
 			busy++
 			text = reply.Err
 			a.order(ctx, &launch.Request{Kill: &r.key})

@@ -248,7 +248,7 @@ func TestNotLost(t *testing.T) {
 		}
 		defer h.agent()()
 		s := c.session()
-		s.quiet(noLockGrace - 2*time.Second)
+		s.quiet(noLockGrace + 58*time.Second) // the prolog may take a minute
 		if r := s.report(); keyFromPB(r.Key) != young || !r.Lost {
 			t.Errorf("report %v", r)
 		}
@@ -381,6 +381,20 @@ func TestForget(t *testing.T) {
 		}
 		if h.launcher.epilogs[live] == 0 {
 			t.Error("the epilog of a forgotten run did not run")
+		}
+	})
+}
+
+// TestLostIsNotReportedBusy: what the launcher still calls alive is killed until it is not.
+func TestLostIsNotReportedBusy(t *testing.T) {
+	inBubble(t, func(h *host, c *controller) {
+		h.place(batch(7)).die()
+		h.launcher.set(func() { h.launcher.busy = 5 * maxBusy })
+		defer h.agent()()
+		s := c.session()
+		s.quiet(time.Minute)
+		if r := s.report(); !r.Lost || r.EpilogError != "" {
+			t.Errorf("report %v", r)
 		}
 	})
 }

@@ -49,14 +49,14 @@ func isSignal(r launch.Request) bool { return r.Signal != nil }
 func TestTerminate(t *testing.T) {
 	for _, tc := range []struct {
 		name string
-		kill nodepb.Kill
+		kill *nodepb.Kill
 		want shepherd.Terminate
 	}{
-		{"with its own wait", nodepb.Kill{How: nodepb.Kill_TERMINATE, Why: nodepb.Kill_CANCEL, KillWaitMs: 5000, Note: "*** CANCELLED ***"},
+		{"with its own wait", &nodepb.Kill{How: nodepb.Kill_TERMINATE, Why: nodepb.Kill_CANCEL, KillWaitMs: 5000, Note: "*** CANCELLED ***"},
 			shepherd.Terminate{Why: uint8(job.WhyCancel), KillWait: 5000, Note: "*** CANCELLED ***"}},
-		{"with the cluster's wait", nodepb.Kill{How: nodepb.Kill_TERMINATE, Why: nodepb.Kill_TIME_LIMIT},
+		{"with the cluster's wait", &nodepb.Kill{How: nodepb.Kill_TERMINATE, Why: nodepb.Kill_TIME_LIMIT},
 			shepherd.Terminate{Why: uint8(job.WhyTimeLimit), KillWait: 30000}},
-		{"at once", nodepb.Kill{How: nodepb.Kill_KILL, Why: nodepb.Kill_PREEMPT, KillWaitMs: 5000},
+		{"at once", &nodepb.Kill{How: nodepb.Kill_KILL, Why: nodepb.Kill_PREEMPT, KillWaitMs: 5000},
 			shepherd.Terminate{Why: uint8(job.WhyPreempt), Now: true}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestTerminate(t *testing.T) {
 				defer h.agent()()
 				s, st := running(h, c, batch(7))
 				tc.kill.Key = keyToPB(batch(7))
-				s.kill(&tc.kill)
+				s.kill(tc.kill)
 				if r := s.killed(); !r.Found || r.Error != "" {
 					t.Errorf("result %v", r)
 				}

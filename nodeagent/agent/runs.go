@@ -38,6 +38,7 @@ type run struct {
 	termAt    time.Time
 	byForce   bool // the launcher has been asked to end it
 	forgotten bool // the controller does not know it: nothing is reported
+	told      bool // a hello has said that it is here, when that was not known yet
 
 	report *nodepb.Report
 	sentAt time.Time // when it last went out; zero = never
@@ -75,7 +76,8 @@ func (d *doneRing) add(k launch.Key) {
 
 func (d *doneRing) has(k launch.Key) bool { return d.keys[k] }
 
-// held lists the runs that live here or whose report waits.
+// held lists the runs that live here or whose report waits. One that is still being started counts:
+// nobody may think that this node is free of it.
 func (a *Agent) held() []*nodepb.StepKey {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -83,6 +85,7 @@ func (a *Agent) held() []*nodepb.StepKey {
 	for k, r := range a.runs {
 		if r.phase < leaving {
 			keys = append(keys, keyToPB(k))
+			r.told = r.told || r.phase == starting
 		}
 	}
 	return keys

@@ -193,16 +193,30 @@ func (a *Agent) answered(ctx context.Context, r *run, reply *launch.Reply) {
 	}
 }
 
-// refused answers for a run that was not started and takes it off the table.
+// refused answers for a run that was not started and takes it off the table. Where a controller was
+// told meanwhile that the run is here, it takes no such answer any more: it gets a report too, which
+// stays until it is acknowledged.
 func (a *Agent) refused(r *run, res *nodepb.LaunchResult) {
 	a.mu.Lock()
 	if r.phase != starting { // its shepherd has come: it runs
 		a.mu.Unlock()
 		return
 	}
-	delete(a.runs, r.key)
+	told := r.told && !r.forgotten
+	if told {
+		now := a.d.Now().UnixMilli()
+		r.phase = reporting
+		r.report = &nodepb.Report{
+			Key: keyToPB(r.key), Node: a.cfg.Node, Error: res.GetError(), Cause: res.GetCause(), StartMs: now, EndMs: now,
+		}
+	} else {
+		delete(a.runs, r.key)
+	}
 	a.mu.Unlock()
 	a.out.addResult(res)
+	if told {
+		a.out.addReport(r.key)
+	}
 }
 
 // began notes that the run was started: the launcher has said so, or its shepherd is here, whichever

@@ -199,6 +199,38 @@ func TestHungLauncher(t *testing.T) {
 	})
 }
 
+// TestRefusedAfterHello: a controller that was told of the run in a hello needs a report to let go.
+func TestRefusedAfterHello(t *testing.T) {
+	inBubble(t, func(h *host, c *controller) {
+		defer h.agent()()
+		s := c.session()
+		time.Sleep(time.Second)
+		hung := make(chan struct{})
+		h.launcher.set(func() {
+			h.launcher.hung = hung
+			h.launcher.refuse = &launch.Reply{Err: "prolog: exit status 1", Cause: uint8(job.CauseProlog)}
+		})
+		s.launch(batch(7))
+		time.Sleep(time.Second)
+		close(s.hangup)
+		s = c.session()
+		if len(s.hello.Held) != 1 {
+			t.Fatalf("held %v", s.hello.Held)
+		}
+		h.launcher.set(func() { h.launcher.hung = nil })
+		close(hung)
+		if r := s.result(); r.Ok || r.Cause != nodepb.LaunchResult_PROLOG {
+			t.Errorf("result %v", r)
+		}
+		r := s.report()
+		if r.Error != "prolog: exit status 1" || r.Cause != nodepb.LaunchResult_PROLOG || r.Lost || keyFromPB(r.Key) != batch(7) {
+			t.Errorf("report %v", r)
+		}
+		s.ack(r)
+		s.quiet(2 * resend)
+	})
+}
+
 // TestKillBeforeStart: an order to end a run that is still being started is kept.
 func TestKillBeforeStart(t *testing.T) {
 	inBubble(t, func(h *host, c *controller) {

@@ -15,7 +15,8 @@ const (
 	// lostGrace is how long a shepherd may be away before its lock is tried: one that starts, or that
 	// dials again, must not be taken for dead.
 	lostGrace = 5 * time.Second
-	// noLockGrace is the same for a folder without a lock file: the launcher may still be making it.
+	// noLockGrace is the same for a folder without a lock file, beyond the time of a prolog: the launcher
+	// may still be making it.
 	noLockGrace = time.Minute
 )
 
@@ -130,7 +131,7 @@ func (a *Agent) look(ctx context.Context, r *run, judge bool) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		a.mu.Lock()
-		young := a.d.Now().Sub(r.alone) < noLockGrace
+		young := a.d.Now().Sub(r.alone) < noLockGrace+a.settings.prolog
 		a.mu.Unlock()
 		if young {
 			return
