@@ -51,6 +51,8 @@ type term struct {
 	number uint64
 	began  time.Time
 
+	prove chan struct{} // a heartbeat waits for proveLoop
+
 	mu    sync.Mutex
 	nodes map[string]*health
 }
@@ -80,7 +82,8 @@ func (l *Leader) lead(ctx, won context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(won, cancel)()
-	t := &term{ctx: ctx, number: l.Log.Status().Term, began: l.Now(), nodes: map[string]*health{}}
+	t := &term{ctx: ctx, number: l.Log.Status().Term, began: l.Now(), prove: make(chan struct{}, 1),
+		nodes: map[string]*health{}}
 	l.Logger.Info("leading", "term", t.number)
 	if !l.configure(ctx) {
 		return
@@ -89,7 +92,7 @@ func (l *Leader) lead(ctx, won context.Context) {
 	l.term = t
 	l.mu.Unlock()
 	var loops sync.WaitGroup
-	for _, loop := range []func(*term){l.planLoop, l.livenessLoop, l.timerLoop} {
+	for _, loop := range []func(*term){l.planLoop, l.livenessLoop, l.timerLoop, l.proveLoop} {
 		loops.Go(func() { loop(t) })
 	}
 	loops.Wait()

@@ -104,9 +104,15 @@ func (m *memLog) apply(cmds []*logpb.Command) ([]fsm.Result, error) {
 	return all, nil
 }
 
-func (r *replicaOf) View() state.Viewer                         { return r.store.View() }
-func (r *replicaOf) Read(context.Context) (state.Viewer, error) { return r.store.View(), nil }
-func (r *replicaOf) Leadership() <-chan context.Context         { return r.won }
+func (r *replicaOf) View() state.Viewer { return r.store.View() }
+func (r *replicaOf) Read(ctx context.Context) (state.Viewer, error) {
+	if _, self := r.Leader(); !self {
+		<-ctx.Done()
+		return nil, replica.ErrNoLeader
+	}
+	return r.store.View(), nil
+}
+func (r *replicaOf) Leadership() <-chan context.Context { return r.won }
 func (r *replicaOf) Leader() (string, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -183,6 +183,37 @@ func TestLeaseOver(t *testing.T) {
 	})
 }
 
+// A leader that was deposed and does not know it renews no lease.
+func TestDeposedLeaderRenewsNothing(t *testing.T) {
+	inBench(t, func(b *bench) {
+		b.cfg.JobLease = 10 * time.Minute
+		l, _ := b.lead("c1")
+		a := b.connect(l, "n1")
+		acks := func() (n int) {
+			for _, m := range a.take() {
+				if m.GetHeartbeatAck() != nil {
+					n++
+				}
+			}
+			return n
+		}
+		beat := &nodepb.AgentMessage{Of: &nodepb.AgentMessage_Heartbeat{Heartbeat: &nodepb.Heartbeat{Seq: 1}}}
+		a.take()
+		a.say(beat)
+		if acks() != 1 {
+			t.Error("not acknowledged by a leader that is one")
+		}
+		b.log.mu.Lock()
+		b.log.leader = "c2"
+		b.log.mu.Unlock()
+		a.say(beat)
+		time.Sleep(time.Minute)
+		if acks() != 0 {
+			t.Error("acknowledged by a deposed leader")
+		}
+	})
+}
+
 func TestPurge(t *testing.T) {
 	inBench(t, func(b *bench) {
 		l, _ := b.lead("c1")

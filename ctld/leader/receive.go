@@ -62,19 +62,28 @@ func (s *session) say(what saying) {
 }
 
 // heartbeat keeps what the agent says of its node. It is acknowledged whether or not the node can
-// take jobs: the acknowledgement renews leases.
+// take jobs; where there are leases the acknowledgement renews them, see proveLoop.
 func (s *session) heartbeat(b *nodepb.Heartbeat) {
 	var news bool
 	s.heard(func(h *health) {
 		news = b.GetProblem() != "" && b.GetProblem() != h.problem
 		h.load, h.freeMem, h.steps, h.problem = b.GetLoad(), b.GetFreeMem(), b.GetSteps(), clip(b.GetProblem())
-		h.renewed = h.heard
 	})
 	if news {
 		s.drain(b.GetProblem())
 	}
+	ack := &nodepb.HeartbeatAck{Seq: b.GetSeq(), Term: s.t.number}
 	s.mu.Lock()
-	s.beat = &nodepb.HeartbeatAck{Seq: b.GetSeq(), Term: s.t.number}
+	if s.l.Config().JobLease > 0 {
+		s.unproven = ack
+		s.mu.Unlock()
+		select {
+		case s.t.prove <- struct{}{}:
+		default:
+		}
+		return
+	}
+	s.beat = ack
 	s.mu.Unlock()
 	s.wake()
 }

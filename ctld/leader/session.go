@@ -44,13 +44,14 @@ type session struct {
 	kick   chan struct{} // something below waits to be sent
 	inbox  chan saying   // what the agent said, on its way into the log
 
-	mu       sync.Mutex
-	runs     map[runKey]*run
-	acks     []*nodepb.StepKey
-	beat     *nodepb.HeartbeatAck
-	reads    []*nodepb.ReadOutput
-	waits    map[uint64]*output
-	lastRead uint64 // id given to the newest read
+	mu                sync.Mutex
+	runs              map[runKey]*run
+	acks              []*nodepb.StepKey
+	beat              *nodepb.HeartbeatAck // to be sent
+	unproven, checked *nodepb.HeartbeatAck // waits for proveLoop; is in its hands
+	reads             []*nodepb.ReadOutput
+	waits             map[uint64]*output
+	lastRead          uint64 // id given to the newest read
 }
 
 // runKey names one attempt of a job's batch step.

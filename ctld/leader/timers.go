@@ -6,7 +6,6 @@ import (
 	"github.com/tensorgrid/tensorgrid/api/logpb"
 	"github.com/tensorgrid/tensorgrid/ctld/state"
 	"github.com/tensorgrid/tensorgrid/internal/job"
-	"github.com/tensorgrid/tensorgrid/internal/node"
 )
 
 // Intervals and margins of the timers.
@@ -17,8 +16,6 @@ const (
 	// limitMargin is how long after limit and KillWait the controller acts itself: the node's
 	// shepherd keeps the time, this is for one that does not.
 	limitMargin = 30 * time.Second
-	// leaseSkew is what clocks may differ by over one lease, and more.
-	leaseSkew = 10 * time.Second
 	// maxTimers bounds the timers of one proposal.
 	maxTimers = 256
 )
@@ -85,42 +82,6 @@ func (l *Leader) dueTimers(t *term, view state.Viewer) []timerKey {
 		}
 	}
 	return due
-}
-
-// leaseOver tells whether the run's shepherd must have ended it by now: its node is silent, and no
-// renewal that a leader gave can have kept it for longer. Earlier leaders' renewals were given
-// before this term began.
-func (l *Leader) leaseOver(t *term, view state.Viewer, j *state.Job, now time.Time, lease time.Duration) bool {
-	silent := false
-	var last time.Time
-	for i := range j.Allocs {
-		if i < len(j.Done) && j.Done[i] {
-			continue
-		}
-		n := view.Node(j.Allocs[i].Node)
-		if n == nil || n.State != node.Down && n.Flags&node.NotResponding == 0 {
-			continue
-		}
-		silent = true
-		h := t.health(n.Name)
-		h.mu.Lock()
-		if h.renewed.After(last) {
-			last = h.renewed
-		}
-		h.mu.Unlock()
-	}
-	if last.Before(t.began) {
-		last = t.began
-	}
-	return silent && now.Sub(last) >= lease+leaseSkew
-}
-
-// lease is how long a run outlives the last word of a leader; 0 = it is never ended by that.
-func (l *Leader) lease(view state.Viewer, j *state.Job) time.Duration {
-	if j.Spec.Requeue < 0 || j.Spec.Requeue == 0 && !view.Config().JobRequeue {
-		return 0
-	}
-	return l.Config().JobLease
 }
 
 // purge gives the command that lets old ended records go, nil when there are none.
