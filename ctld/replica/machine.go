@@ -16,7 +16,7 @@ import (
 // are called one at a time; View at any time.
 type Machine interface {
 	// ApplyEntry applies one entry's commands, one Result each. An error means that this binary
-	// cannot apply it; the replica stops for good.
+	// cannot apply it; the replica stops for good with that error, which names the entry and its version.
 	ApplyEntry(index uint64, data []byte) ([]fsm.Result, error)
 	// View is the state after the last applied entry.
 	View() state.Viewer
@@ -77,7 +77,7 @@ func (a *applier) ApplyBatch(logs []*raft.Log) []any {
 		if l.Type == raft.LogCommand {
 			results, err := a.machine.ApplyEntry(l.Index, l.Data)
 			if err != nil {
-				a.stop(fmt.Errorf("log entry %d: %w", l.Index, err))
+				a.stop(err)
 				out[i] = &outcome{err: a.halted}
 				continue
 			}

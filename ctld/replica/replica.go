@@ -26,17 +26,18 @@ var (
 
 // Replica is one member of the cluster. It implements Log.
 type Replica struct {
-	cfg      Config
-	log      *slog.Logger
-	machine  Machine
-	applier  *applier
-	progress *progress
-	batch    *batcher
-	verified readGroup // reads on the leader
-	asked    readGroup // reads on a follower
-	raft     *raft.Raft
-	stores   *stores
-	stream   *stream
+	cfg       Config
+	log       *slog.Logger
+	machine   Machine
+	applier   *applier
+	progress  *progress
+	batch     *batcher
+	verified  readGroup // reads on the leader
+	asked     readGroup // reads on a follower
+	raft      *raft.Raft
+	stores    *stores
+	stream    *stream
+	transport *raft.NetworkTransport
 
 	notify     chan bool            // raft's leadership changes; raft waits until each is taken
 	leadership chan context.Context // one context a won term, the newest only
@@ -53,6 +54,7 @@ type Replica struct {
 	loops    sync.WaitGroup // goroutines that end after raft has
 	opened   chan struct{}  // closed when raft is set
 	raftDown chan struct{}
+	shutdown sync.Once
 	once     sync.Once
 	closeErr error
 }
@@ -106,7 +108,7 @@ func (r *Replica) openRaft() (err error) {
 	}
 	self, _ := r.cfg.addr(r.cfg.Name)
 	r.stream = newStream(r.cfg.Listener, self, r.cfg.Dial)
-	transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+	r.transport = raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		ServerAddressProvider:   r.cfg,
 		Logger:                  rc.Logger,
 		Stream:                  r.stream,
@@ -117,7 +119,7 @@ func (r *Replica) openRaft() (err error) {
 	})
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, transport.Close(), r.stream.Close(), r.stores.close())
+			err = errors.Join(err, r.transport.Close(), r.stream.Close(), r.stores.close())
 		}
 	}()
 	logs, err := raft.NewLogCache(logCacheEntries, r.stores.log)
@@ -125,11 +127,11 @@ func (r *Replica) openRaft() (err error) {
 		return err
 	}
 	snaps := indexedSnapshots{r.stores.snaps}
-	err = raft.BootstrapCluster(rc, logs, r.stores.stable, snaps, transport, r.cfg.cluster())
+	err = raft.BootstrapCluster(rc, logs, r.stores.stable, snaps, r.transport, r.cfg.cluster())
 	if err != nil && !errors.Is(err, raft.ErrCantBootstrap) {
 		return fmt.Errorf("start the cluster: %w", err)
 	}
-	r.raft, err = startRaft(rc, r.applier, logs, r.stores.stable, snaps, transport)
+	r.raft, err = startRaft(rc, r.applier, logs, r.stores.stable, snaps, r.transport)
 	return err
 }
 
@@ -259,8 +261,20 @@ func (r *Replica) halt(err error) {
 	r.endTerm()
 	go func() {
 		<-r.opened // an entry may come before the opening has returned
-		r.raft.Shutdown()
+		r.shutdownRaft()
 	}()
+}
+
+// shutdownRaft ends raft and its connections, once; raftDown is closed when they have ended.
+// Connections go first: a call to a silent peer would hold raft up.
+func (r *Replica) shutdownRaft() {
+	r.shutdown.Do(func() {
+		down := r.raft.Shutdown()
+		_ = r.stream.Close()
+		_ = down.Error()
+		_ = r.transport.Close()
+		close(r.raftDown)
+	})
 }
 
 func (r *Replica) isClosing() bool {
@@ -333,19 +347,16 @@ func (r *Replica) close() error {
 	r.endTerm()
 	r.batch.close()
 	within(closeGrace, func() { r.tasks.Wait(); <-r.batch.idle })
-	down := r.raft.Shutdown()
-	err := r.stream.Close()
-	stopped := within(closeGrace, func() { _ = down.Error() })
+	stopped := within(closeGrace, r.shutdownRaft)
 	r.batch.abandon()
 	r.progress.stop(ErrStopped)
 	r.cancel()
-	close(r.raftDown)
 	if !stopped {
 		// Raft hangs in a write; closing the file under it would hang as well.
-		return errors.Join(err, errors.New("raft did not stop: its disk does not answer"))
+		return errors.New("raft did not stop: its disk does not answer")
 	}
 	r.loops.Wait()
-	return errors.Join(err, r.stores.close())
+	return r.stores.close()
 }
 
 // within runs f and tells whether it returned in time.

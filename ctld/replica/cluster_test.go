@@ -1,0 +1,258 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"google.golang.org/grpc"
+
+	"github.com/tensorgrid/tensorgrid/api/peerpb"
+)
+
+// network joins replicas by pipes in memory. A cut between two names closes what is open and
+// refuses what is dialled.
+type network struct {
+	mu        sync.Mutex
+	listeners map[string]*pipeListener
+	cut       map[[2]string]bool
+	open      map[[2]string][]net.Conn
+	services  map[string]*PeerService
+}
+
+func newNetwork() *network {
+	return &network{
+		listeners: map[string]*pipeListener{}, cut: map[[2]string]bool{},
+		open: map[[2]string][]net.Conn{}, services: map[string]*PeerService{},
+	}
+}
+
+var errCut = errors.New("network is cut")
+
+func pair(a, b string) [2]string {
+	if a > b {
+		a, b = b, a
+	}
+	return [2]string{a, b}
+}
+
+func (n *network) isolate(name string, cut bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for other := range n.listeners {
+		if other == name {
+			continue
+		}
+		p := pair(name, other)
+		n.cut[p] = cut
+		for _, c := range n.open[p] {
+			_ = c.Close()
+		}
+		n.open[p] = nil
+	}
+}
+
+func (n *network) listen(name string) *pipeListener {
+	l := &pipeListener{name: name, conns: make(chan net.Conn), closed: make(chan struct{})}
+	n.mu.Lock()
+	n.listeners[name] = l
+	n.mu.Unlock()
+	return l
+}
+
+func (n *network) dialer(from string) func(context.Context, string) (net.Conn, error) {
+	return func(ctx context.Context, to string) (net.Conn, error) {
+		n.mu.Lock()
+		p := pair(from, to)
+		l := n.listeners[to]
+		if n.cut[p] || l == nil {
+			n.mu.Unlock()
+			return nil, errCut
+		}
+		here, there := net.Pipe()
+		n.open[p] = append(n.open[p], here, there)
+		here, there = slowConn{here}, slowConn{there}
+		n.mu.Unlock()
+		select {
+		case l.conns <- there:
+			return here, nil
+		case <-l.closed:
+			return nil, errCut
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// slowConn takes a moment for each write. Without it a cluster in a synctest bubble does any
+// amount of work in no time at all, and a test that waits for a moment in the middle never sees it.
+type slowConn struct{ net.Conn }
+
+func (c slowConn) Write(b []byte) (int, error) {
+	time.Sleep(100 * time.Microsecond)
+	return c.Conn.Write(b)
+}
+
+// peers gives the clients of one replica: direct calls that respect the cuts.
+func (n *network) peers(from string) func(string) (peerpb.PeerClient, error) {
+	return func(to string) (peerpb.PeerClient, error) { return &directPeer{n: n, from: from, to: to}, nil }
+}
+
+type directPeer struct {
+	peerpb.PeerClient
+	n        *network
+	from, to string
+}
+
+func (d *directPeer) ReadIndex(ctx context.Context, in *peerpb.ReadIndexRequest, _ ...grpc.CallOption) (*peerpb.ReadIndexResponse, error) {
+	d.n.mu.Lock()
+	s, cut := d.n.services[d.to], d.n.cut[pair(d.from, d.to)]
+	d.n.mu.Unlock()
+	if cut || s == nil {
+		return nil, errCut
+	}
+	return s.ReadIndex(ctx, in)
+}
+
+type pipeListener struct {
+	name   string
+	conns  chan net.Conn
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+func (l *pipeListener) Close() error   { l.once.Do(func() { close(l.closed) }); return nil }
+func (l *pipeListener) Addr() net.Addr { return advertised(l.name) }
+
+// member is one replica with its machine and the disk that outlives it.
+type member struct {
+	name string
+	*Replica
+	ledger *ledger
+	disk   *stores
+}
+
+type cluster struct {
+	t       *testing.T
+	net     *network
+	names   []string
+	members map[string]*member
+	tune    func(*Config, *ledger)
+}
+
+func memoryDisk() *stores {
+	log := raft.NewInmemStore()
+	return &stores{log: log, stable: log, snaps: raft.NewInmemSnapshotStore(), close: func() error { return nil }}
+}
+
+// newCluster starts n replicas in memory; the test ends them.
+func newCluster(t *testing.T, n int, tune func(*Config, *ledger)) *cluster {
+	c := &cluster{t: t, net: newNetwork(), members: map[string]*member{}, tune: tune}
+	for i := range n {
+		c.names = append(c.names, fmt.Sprintf("c%d", i+1))
+	}
+	for _, name := range c.names {
+		c.start(name, memoryDisk())
+	}
+	return c
+}
+
+func (c *cluster) start(name string, disk *stores) *member {
+	c.t.Helper()
+	m := &member{name: name, ledger: newLedger(), disk: disk}
+	cfg := Config{
+		Name: name, Listener: c.net.listen(name), Dial: c.net.dialer(name), Peers: c.net.peers(name),
+		Now: time.Now, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		stores: func() (*stores, error) { return disk, nil },
+	}
+	for _, n := range c.names {
+		cfg.Voters = append(cfg.Voters, Voter{Name: n, Addr: n})
+	}
+	if c.tune != nil {
+		c.tune(&cfg, m.ledger)
+	}
+	var err error
+	if m.Replica, err = OpenMachine(c.t.Context(), cfg, m.ledger); err != nil {
+		c.t.Fatal(err)
+	}
+	c.members[name] = m
+	c.net.mu.Lock()
+	c.net.services[name] = NewPeerService(m.Replica, "test")
+	c.net.mu.Unlock()
+	return m
+}
+
+func (c *cluster) close() {
+	for _, m := range c.members {
+		if err := m.Close(); err != nil {
+			c.t.Errorf("close %s: %v", m.name, err)
+		}
+	}
+	time.Sleep(time.Second) // raft's connection handlers end by themselves, in virtual time
+}
+
+// leader waits until one of the members, not among those named, leads.
+func (c *cluster) leader(except ...string) *member {
+	c.t.Helper()
+	for range 2000 {
+		for _, name := range c.names {
+			if slices.Contains(except, name) {
+				continue
+			}
+			if _, self := c.members[name].Leader(); self {
+				return c.members[name]
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	c.t.Fatal("no leader in 20 s")
+	return nil
+}
+
+func (c *cluster) followers() []*member {
+	lead := c.leader()
+	var out []*member
+	for _, name := range c.names {
+		if name != lead.name {
+			out = append(out, c.members[name])
+		}
+	}
+	return out
+}
+
+// agree waits until all members have applied the same, and compares it.
+func (c *cluster) agree() []string {
+	c.t.Helper()
+	lead := c.leader()
+	if _, err := lead.Read(c.t.Context()); err != nil {
+		c.t.Fatalf("read on the leader: %v", err)
+	}
+	index := lead.ledger.state().Raft
+	want := lead.ledger.state().Order
+	for _, name := range c.names {
+		m := c.members[name]
+		for m.ledger.state().Raft < index {
+			<-m.Changed(m.View().Index())
+		}
+		if got := m.ledger.state().Order; !slices.Equal(got, want) {
+			c.t.Fatalf("%s applied %d commands, the leader %d, or in another order", name, len(got), len(want))
+		}
+	}
+	return want
+}
