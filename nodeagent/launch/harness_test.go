@@ -40,7 +40,13 @@ const (
 	otherID = 61011
 )
 
+// binEnv names a folder where the binaries have already been built.
+const binEnv = "TENSORGRID_TEST_BINARIES"
+
 var binaries = sync.OnceValues(func() (string, error) {
+	if dir := os.Getenv(binEnv); dir != "" {
+		return dir, nil
+	}
 	dir, err := os.MkdirTemp("", "tensorgrid-bin-")
 	if err != nil {
 		return "", err
@@ -59,7 +65,7 @@ var binaries = sync.OnceValues(func() (string, error) {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if dir, err := binaries(); dir != "" && err == nil {
+	if dir, err := binaries(); err == nil && dir != os.Getenv(binEnv) {
 		os.RemoveAll(dir)
 	}
 	os.Exit(code)

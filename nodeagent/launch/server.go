@@ -105,6 +105,7 @@ func (s *Server) Listen() (*net.UnixListener, error) {
 
 // Run serves until ctx ends. Steps that it started live on.
 func (s *Server) Run(ctx context.Context, l *net.UnixListener) error {
+	defer s.groups.Close() // goes as far as no step is left
 	go s.reaper.run(ctx)
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()

@@ -3,6 +3,8 @@ package shepherd
 import (
 	"syscall"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // Between fork and exec only raw system calls may run: the child has one thread and none of the Go
@@ -46,10 +48,15 @@ type cloneArgs struct {
 	stack, stackSize, tls, setTID, setTIDSize, group uint64
 }
 
-const (
-	sysClone3       = 435
-	cloneIntoCgroup = 0x200000000
-)
+// The child borrows our memory and this thread waits until it has executed its script or died
+// (VM, VFORK), as Go's own ForkExec does: copying a runtime's page tables costs more than the rest.
+const cloneFlags = unix.CLONE_VM | unix.CLONE_VFORK
+
+// clone3 is the kernel's; a negative result is an errno.
+func clone3(args unsafe.Pointer, size uintptr) (result uintptr)
+
+// maxErrno: results above it are errnos, negated.
+const maxErrno = ^uintptr(4095)
 
 // failed is the exit code of a child that could not get as far as exec.
 const failed = 255
@@ -62,15 +69,18 @@ const failed = 255
 //go:norace
 //go:nocheckptr
 func fork(ops []op, status int, group int) (pid int, errno syscall.Errno) {
-	args := &cloneArgs{exitSignal: uint64(syscall.SIGCHLD)}
+	args := &cloneArgs{flags: cloneFlags, exitSignal: uint64(syscall.SIGCHLD)}
 	if group >= 0 {
-		args.flags, args.group = cloneIntoCgroup, uint64(group)
+		args.flags, args.group = cloneFlags|unix.CLONE_INTO_CGROUP, uint64(group)
 	}
 	runtimeBeforeFork()
-	r, _, errno := syscall.RawSyscall(sysClone3, uintptr(unsafe.Pointer(args)), unsafe.Sizeof(*args), 0)
-	if errno != 0 || r != 0 {
+	r := clone3(unsafe.Pointer(args), unsafe.Sizeof(*args))
+	if r != 0 {
 		runtimeAfterFork()
-		return int(r), errno
+		if r > maxErrno {
+			return 0, syscall.Errno(-r)
+		}
+		return int(r), 0
 	}
 	runtimeAfterForkInChild()
 	child(ops, status)

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
-	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -18,15 +16,9 @@ import (
 	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
 )
 
-// maxHeap is where the garbage collector begins to work: a short step never meets it.
-const maxHeap = 24 << 20
-
 // Main is gstepd: it starts the step of the plan that the launcher hands it and minds it to its end.
 // The result is the process's exit code.
 func Main(now func() time.Time) int {
-	debug.SetGCPercent(-1)
-	debug.SetMemoryLimit(maxHeap)
-	runtime.GOMAXPROCS(2)
 	syscall.CloseOnExec(launch.PlanFD)
 	syscall.CloseOnExec(launch.StatusFD)
 	status := os.NewFile(launch.StatusFD, "status")

@@ -1,2 +1,0 @@
-// This file is here so that the compiler takes function declarations without a body: those of
-// child.go are the runtime's.
