@@ -1,0 +1,178 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/tensorgrid/tensorgrid/conf"
+	"github.com/tensorgrid/tensorgrid/internal/version"
+)
+
+const usage = `Usage: gctld [--conf FILE] [--name NAME] [--ready FILE]
+       gctld --check [--conf FILE]
+       gctld --dev [--nodes N] [--controllers 1|3] [--sim BOARD] [--dir DIR]
+
+The controller of a cluster: one of its 1, 3 or 5 replicas.
+
+  -f, --conf FILE      grid.conf (default: $TENSORGRID_CONF, $SLURM_CONF, /etc/tensorgrid/grid.conf)
+  -n, --name NAME      which ControllerName this is (default: the host's short name)
+      --ready FILE     write FILE when calls are taken (systemd's NOTIFY_SOCKET is served too)
+      --check          read the configuration, print all that is wrong with it, and end
+      --dev            a whole cluster on this host: certificates, grid.conf, agents, all in one folder
+      --nodes N        --dev: number of nodes (default 2, at most 64)
+      --controllers N  --dev: 1 or 3 replicas (default 1)
+      --sim BOARD      --dev: simulated GPUs of each node: dgx-a100, hgx-h100, a100:4, ... (default none)
+      --cpus N         --dev: CPUs of each node (default: those of this host)
+      --mem MiB        --dev: memory of each node (default: an equal share of this host's)
+      --cgroup DRIVER  --dev: control groups: auto, hybrid, v2, v1, track or none (default auto)
+      --set KEY=VALUE  --dev: one more line of grid.conf; may be given more than once
+      --dir DIR        --dev: folder of everything (default: a new one under $TMPDIR, removed at the end)
+  -V, --version        print the version and end
+  -h, --help           print this and end
+
+Example: gctld --dev --nodes 4 --sim dgx-a100 --dir /tmp/grid
+         TENSORGRID_CONF=/tmp/grid/grid.conf gsub --wrap 'nproc'
+`
+
+// flags is the command line.
+type flags struct {
+	conf, name, ready           string
+	check, dev, version, helped bool
+	devOptions
+}
+
+// Main is the program: it gives the exit code.
+func Main(args []string, stdout, stderr *os.File) int {
+	f, err := parseFlags(args)
+	switch {
+	case err != nil:
+		fmt.Fprintf(stderr, "gctld: %v\nTry 'gctld --help'.\n", err)
+		return 2
+	case f.helped:
+		fmt.Fprint(stdout, usage)
+		return 0
+	case f.version:
+		fmt.Fprintln(stdout, "gctld", version.Version)
+		return 0
+	case f.check:
+		return check(f.conf, stdout, stderr)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if f.dev {
+		err = runDev(ctx, f, stdout, stderr)
+	} else {
+		err = runOne(ctx, f, stdout, stderr)
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "gctld: %v\n", err)
+		return 1
+	}
+	return 0
+}
+
+func parseFlags(args []string) (flags, error) {
+	var f flags
+	set := flag.NewFlagSet("gctld", flag.ContinueOnError)
+	set.SetOutput(io.Discard)
+	for _, n := range []string{"conf", "f"} {
+		set.StringVar(&f.conf, n, conf.Find(), "")
+	}
+	for _, n := range []string{"name", "n"} {
+		set.StringVar(&f.name, n, "", "")
+	}
+	for _, n := range []string{"version", "V"} {
+		set.BoolVar(&f.version, n, false, "")
+	}
+	set.StringVar(&f.ready, "ready", "", "")
+	set.BoolVar(&f.check, "check", false, "")
+	set.BoolVar(&f.dev, "dev", false, "")
+	set.IntVar(&f.nodes, "nodes", 2, "")
+	set.IntVar(&f.controllers, "controllers", 1, "")
+	set.StringVar(&f.sim, "sim", "", "")
+	set.IntVar(&f.cpus, "cpus", 0, "")
+	set.Int64Var(&f.memMiB, "mem", 0, "")
+	set.StringVar(&f.dir, "dir", "", "")
+	set.StringVar(&f.cgroup, "cgroup", "", "")
+	set.Func("set", "", func(line string) error { f.set = append(f.set, line); return nil })
+	err := set.Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		f.helped = true
+		return f, nil
+	}
+	if err == nil && set.NArg() > 0 {
+		err = fmt.Errorf("%q is not an option; gctld takes options only", set.Arg(0))
+	}
+	if err == nil && f.dev {
+		err = f.devOptions.check()
+	}
+	return f, err
+}
+
+// check prints every problem of a configuration and what is ignored of it.
+func check(path string, stdout, stderr io.Writer) int {
+	cfg, err := conf.Load(path)
+	if err != nil {
+		fmt.Fprintln(stderr, err)
+		return 1
+	}
+	for _, n := range cfg.Ignored {
+		fmt.Fprintf(stdout, "ignored: %s\n", n)
+	}
+	fmt.Fprintf(stdout, "%s: cluster %s, %d controllers, %d nodes, %d partitions: ok\n",
+		cfg.Source, cfg.ClusterName, len(cfg.Controllers), len(cfg.Nodes), len(cfg.Partitions))
+	return 0
+}
+
+// runOne is one controller of a configured cluster.
+func runOne(ctx context.Context, f flags, stdout, stderr *os.File) error {
+	cfg, err := conf.Load(f.conf)
+	if err != nil {
+		return err
+	}
+	name := f.name
+	if name == "" {
+		if name, err = thisController(cfg); err != nil {
+			return err
+		}
+	}
+	log := newLogger(stderr, cfg.LogLevel)
+	for _, n := range cfg.Ignored {
+		log.Info("configuration key has no effect", "at", n.String())
+	}
+	return Run(ctx, Options{
+		Config: cfg, Name: name, Version: version.Version, Logger: log,
+		Ready: func() {
+			text := "gctld ready " + name
+			fmt.Fprintln(stdout, text)
+			if err := announce(f.ready, text); err != nil {
+				log.Warn("readiness not announced", "err", err)
+			}
+		},
+	})
+}
+
+// thisController finds the ControllerName line that this host is.
+func thisController(cfg *conf.Config) (string, error) {
+	if len(cfg.Controllers) == 1 {
+		return cfg.Controllers[0].Name, nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return "", err
+	}
+	short, _, _ := strings.Cut(host, ".")
+	for _, c := range cfg.Controllers {
+		if c.Name == short || c.Name == host || c.Address == host || c.Address == short {
+			return c.Name, nil
+		}
+	}
+	return "", fmt.Errorf("%s has no ControllerName for host %s; say which with --name", cfg.Source, short)
+}

@@ -1,0 +1,310 @@
+// Package daemon makes a controller out of its parts: configuration, identity, replica, server,
+// leader's loops and listeners; runs them, and takes them down in order.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/tensorgrid/tensorgrid/api/ctldpb"
+	"github.com/tensorgrid/tensorgrid/api/nodepb"
+	"github.com/tensorgrid/tensorgrid/api/peerpb"
+	"github.com/tensorgrid/tensorgrid/conf"
+	"github.com/tensorgrid/tensorgrid/ctld/fsm"
+	"github.com/tensorgrid/tensorgrid/ctld/leader"
+	"github.com/tensorgrid/tensorgrid/ctld/replica"
+	"github.com/tensorgrid/tensorgrid/ctld/server"
+	"github.com/tensorgrid/tensorgrid/ctld/state"
+	"github.com/tensorgrid/tensorgrid/internal/authn"
+)
+
+// How long the parts of a shutdown may take.
+const (
+	transferTimeout = 3 * time.Second
+	drainTimeout    = 5 * time.Second
+)
+
+// maxStreams bounds the calls of one connection.
+const maxStreams = 4096
+
+// Options is what a controller is started with.
+type Options struct {
+	Config  *conf.Config
+	Name    string // which of Config.Controllers
+	Version string
+	Logger  *slog.Logger
+	// Ready is called once the listeners take calls; it may be nil.
+	Ready func()
+}
+
+// controller is one running controller.
+type controller struct {
+	Options
+	self   *conf.Controller
+	id     *authn.Identity
+	auth   *authn.Authenticator
+	peers  *peers
+	rep    *replica.Replica
+	lead   *leader.Leader
+	server *server.Server
+	local  *grpc.Server // users, by peer credentials
+	remote *grpc.Server // agents and controllers, by certificate
+	locker io.Closer
+}
+
+// Run is a controller from start to end. It comes back when ctx ends (nil), or when the replica can
+// go on no longer.
+func Run(ctx context.Context, o Options) error {
+	c, err := open(ctx, o)
+	if err != nil {
+		return err
+	}
+	return c.run(ctx)
+}
+
+// open makes the objects; nothing is served yet.
+func open(ctx context.Context, o Options) (_ *controller, err error) {
+	c := &controller{Options: o, self: o.Config.Controller(o.Name)}
+	if c.self == nil {
+		return nil, fmt.Errorf("%s has no ControllerName=%s", o.Config.Source, o.Name)
+	}
+	dir := expand(c.self.StateDir, o.Name)
+	if c.locker, err = openStateDir(dir); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			c.locker.Close()
+		}
+	}()
+	if c.id, err = authn.OpenIdentity(o.Config.TLSDir, o.Name, time.Now); err != nil {
+		return nil, err
+	}
+	if c.id.Role() != authn.RoleCtld || c.id.Name() != o.Name || c.id.Cluster() != o.Config.ClusterName {
+		return nil, fmt.Errorf("certificate in %s is of %s %q in cluster %q, want ctld %q in %q",
+			o.Config.TLSDir, c.id.Role(), c.id.Name(), c.id.Cluster(), o.Name, o.Config.ClusterName)
+	}
+	c.peers = newPeers(o.Config, c.id)
+	if err = c.openReplica(ctx, dir); err != nil {
+		c.peers.close()
+		return nil, err
+	}
+	c.openServers()
+	return c, nil
+}
+
+func expand(path, name string) string { return strings.ReplaceAll(path, "%c", name) }
+
+// listenAddr listens on the configured address when it is one of this host's loopback, else on all:
+// the address that others use may be that of a gateway.
+func listenAddr(host string, port uint32) string {
+	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
+		if !strings.EqualFold(host, "localhost") {
+			host = ""
+		}
+	}
+	return net.JoinHostPort(host, fmt.Sprint(port))
+}
+
+func (c *controller) openReplica(ctx context.Context, dir string) error {
+	ln, err := net.Listen("tcp", listenAddr(c.self.Address, c.self.RaftPort))
+	if err != nil {
+		return fmt.Errorf("raft port: %w", err)
+	}
+	var voters []replica.Voter
+	for _, k := range c.Config.Controllers {
+		voters = append(voters, replica.Voter{Name: k.Name, Addr: net.JoinHostPort(k.Address, fmt.Sprint(k.RaftPort))})
+	}
+	level := slog.LevelWarn
+	if c.Config.LogLevel == "debug" {
+		level = slog.LevelInfo
+	}
+	c.rep, err = replica.OpenMachine(ctx, replica.Config{
+		Name: c.Name, Voters: voters, Dir: dir,
+		Listener: newTLSListener(ln, c.id.Server(authn.RoleCtld)),
+		Dial:     tlsDialer(c.id.Client(authn.RoleCtld)),
+		Peers:    c.peers.Peer,
+		Now:      time.Now, Logger: c.Logger, RaftLevel: level,
+		HeartbeatTimeout: c.Config.HeartbeatTimeout, SnapshotBytes: c.Config.SnapshotBytes,
+	}, machine{fsm.New(state.New())})
+	if err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	return nil
+}
+
+// machine is the state machine as the replica drives it.
+type machine struct{ *fsm.FSM }
+
+// View implements replica.Machine.
+func (m machine) View() state.Viewer { return m.FSM.View() }
+
+// Snapshot implements replica.Machine.
+func (m machine) Snapshot() replica.Snapshot { return m.FSM.Snapshot() }
+
+// openServers wires leader, server and the two gRPC servers.
+func (c *controller) openServers() {
+	c.lead = leader.New(leader.Deps{
+		Log: c.rep, Name: c.Name, Logger: c.Logger, Signer: c.id.Signer, Address: c.peers.address,
+		Config: func() *conf.Config { return c.server.Config() },
+	})
+	accounts := authn.NewAccounts("/etc/passwd", "/etc/group", time.Now)
+	c.auth = authn.NewAuthenticator(accounts, nil)
+	c.server = server.New(server.Deps{
+		Log: c.rep, Auth: c.auth, Config: c.Config, Encode: leader.SetConfig, Name: c.Name, Version: c.Version,
+		Telemetry: telemetry{c.lead}, Output: output{c.lead}, Peers: c.peers, Now: time.Now, Logger: c.Logger,
+	})
+	c.local = grpc.NewServer(grpc.Creds(authn.PeerCred()),
+		grpc.MaxRecvMsgSize(server.MaxMessage), grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ChainUnaryInterceptor(c.auth.Unary(), c.server.Forwarding()), grpc.ChainStreamInterceptor(c.auth.Stream()))
+	ctldpb.RegisterControllerServer(c.local, c.server)
+	c.remote = grpc.NewServer(grpc.Creds(credentials.NewTLS(c.id.Server())),
+		grpc.MaxRecvMsgSize(server.MaxMessage*2), grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ChainUnaryInterceptor(c.auth.Unary()), grpc.ChainStreamInterceptor(c.auth.Stream()))
+	nodepb.RegisterNodeServer(c.remote, c.lead)
+	peerpb.RegisterPeerServer(c.remote, peerService{replica.NewPeerService(c.rep, c.Version), c.server})
+}
+
+// peerService is what controllers ask of each other: the replica's half and the server's.
+type peerService struct {
+	*replica.PeerService
+	server *server.Server
+}
+
+// Forward implements peerpb.PeerServer.
+func (p peerService) Forward(ctx context.Context, req *peerpb.ForwardRequest) (*peerpb.ForwardResponse, error) {
+	return p.server.Forward(ctx, req)
+}
+
+// telemetry gives the server what the leader hears of nodes.
+type telemetry struct{ lead *leader.Leader }
+
+// NodeLoad implements server.Telemetry.
+func (t telemetry) NodeLoad(node string) (load float64, freeMem, lastSeen int64, ok bool) {
+	info, ok := t.lead.NodeInfo(node)
+	if !ok || info.LastSeen.IsZero() {
+		return 0, 0, 0, false
+	}
+	return info.Load, info.FreeMem, info.LastSeen.UnixMilli(), true
+}
+
+// output gives the server the leader's sessions.
+type output struct{ lead *leader.Leader }
+
+// ReadOutput implements server.OutputReader.
+func (o output) ReadOutput(ctx context.Context, node string, jobID, run uint32, stderr bool, offset, max int64) ([]byte, bool, bool, error) {
+	chunk, err := o.lead.ReadOutput(ctx, node, jobID, run, stderr, offset, max)
+	return chunk.Data, chunk.EOF, chunk.Running, err
+}
+
+// run serves until ctx ends or a part fails for good.
+func (c *controller) run(ctx context.Context) error {
+	socket := expand(c.self.Socket, c.Name)
+	users, err := listenUnix(socket)
+	if err != nil {
+		return errors.Join(err, c.close())
+	}
+	tcp, err := net.Listen("tcp", listenAddr(c.self.Address, c.self.Port))
+	if err != nil {
+		return errors.Join(fmt.Errorf("port for agents and controllers: %w", err), users.Close(), c.close())
+	}
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	var loops sync.WaitGroup
+	loops.Go(func() { c.lead.Run(work) })
+	loops.Go(func() { c.server.Follow(work) })
+	failed := make(chan error, 2)
+	serve := func(s *grpc.Server, l net.Listener) {
+		loops.Go(func() {
+			if err := s.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+				failed <- err
+			}
+		})
+	}
+	serve(c.remote, tcp)
+	serve(c.local, users)
+	c.Logger.Info("controller serves", "name", c.Name, "socket", socket, "address", tcp.Addr().String(), "version", c.Version)
+	if c.Ready != nil {
+		c.Ready()
+	}
+	var cause error
+	select {
+	case <-ctx.Done():
+	case cause = <-failed:
+	case cause = <-c.rep.Fatal():
+		if errors.Is(cause, replica.ErrRemoved) {
+			c.Logger.Info("this controller was removed from the cluster")
+			cause = nil
+		}
+	}
+	c.Logger.Info("controller stops", "name", c.Name)
+	c.drain()
+	stop()
+	err = c.close()
+	loops.Wait()
+	return errors.Join(cause, err)
+}
+
+// drain hands leadership over while calls under way are still answered, then takes no more calls.
+func (c *controller) drain() {
+	ctx, cancel := context.WithTimeout(context.Background(), transferTimeout)
+	defer cancel()
+	if err := c.rep.Transfer(ctx); err != nil {
+		c.Logger.Warn("leadership was not handed over", "err", err)
+	}
+	stopServer(c.local)
+	// Agents' sessions are streams without an end: they are cut, the agents go to the new leader.
+	c.remote.Stop()
+}
+
+// stopServer lets calls under way finish, but not for ever: clients may follow output or wait for jobs.
+func stopServer(s *grpc.Server) {
+	done := make(chan struct{})
+	go func() {
+		s.GracefulStop()
+		close(done)
+	}()
+	t := time.NewTimer(drainTimeout)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
+		s.Stop()
+		<-done
+	}
+}
+
+func (c *controller) close() error {
+	c.local.Stop()
+	c.remote.Stop()
+	err := c.rep.Close()
+	c.peers.close()
+	return errors.Join(err, c.locker.Close())
+}
+
+// logLevel is the level of a LogLevel.
+func logLevel(name string) slog.Level {
+	switch strings.ToLower(name) {
+	case "quiet", "fatal", "error":
+		return slog.LevelError
+	case "debug", "debug2", "debug3", "debug4", "debug5":
+		return slog.LevelDebug
+	}
+	return slog.LevelInfo
+}
+
+// newLogger logs to w at the level of the configuration.
+func newLogger(w *os.File, level string) *slog.Logger {
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: logLevel(level)}))
+}

@@ -1,0 +1,242 @@
+package daemon
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/tensorgrid/tensorgrid/api/peerpb"
+	"github.com/tensorgrid/tensorgrid/conf"
+	"github.com/tensorgrid/tensorgrid/ctld/server"
+	"github.com/tensorgrid/tensorgrid/internal/authn"
+)
+
+const (
+	handshakeTimeout = 5 * time.Second
+	maxHandshakes    = 64 // under way at a time; more connections wait in the kernel
+	maxSocketPath    = 107
+)
+
+// tlsListener gives out connections only after the other side has proved who it is, so that a
+// stranger on the raft port holds nothing but its own handshake.
+type tlsListener struct {
+	net.Listener
+	cfg   *tls.Config
+	ready chan net.Conn
+	slots chan struct{}
+	done  chan struct{}
+	once  sync.Once
+	err   error
+	ended chan struct{}
+}
+
+func newTLSListener(l net.Listener, cfg *tls.Config) net.Listener {
+	t := &tlsListener{
+		Listener: l, cfg: cfg, ready: make(chan net.Conn), slots: make(chan struct{}, maxHandshakes),
+		done: make(chan struct{}), ended: make(chan struct{}),
+	}
+	go t.accept()
+	return t
+}
+
+func (t *tlsListener) accept() {
+	defer close(t.ended)
+	for {
+		select {
+		case t.slots <- struct{}{}:
+		case <-t.done:
+			t.err = net.ErrClosed
+			return
+		}
+		c, err := t.Listener.Accept()
+		if err != nil {
+			t.err = err
+			return
+		}
+		go t.handshake(c)
+	}
+}
+
+func (t *tlsListener) handshake(raw net.Conn) {
+	defer func() { <-t.slots }()
+	ctx, cancel := context.WithTimeout(context.Background(), handshakeTimeout)
+	defer cancel()
+	c := tls.Server(raw, t.cfg)
+	if err := c.HandshakeContext(ctx); err != nil {
+		raw.Close()
+		return
+	}
+	select {
+	case t.ready <- c:
+	case <-t.done:
+		raw.Close()
+	}
+}
+
+// Accept gives the next authenticated connection.
+func (t *tlsListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-t.ready:
+		return c, nil
+	case <-t.done:
+		return nil, net.ErrClosed
+	case <-t.ended:
+		return nil, t.err
+	}
+}
+
+// Close ends Accept and refuses handshakes under way.
+func (t *tlsListener) Close() error {
+	t.once.Do(func() { close(t.done) })
+	return t.Listener.Close()
+}
+
+// tlsDialer connects to another controller's raft port.
+func tlsDialer(cfg *tls.Config) func(context.Context, string) (net.Conn, error) {
+	return func(ctx context.Context, addr string) (net.Conn, error) {
+		d := tls.Dialer{NetDialer: &net.Dialer{Timeout: handshakeTimeout}, Config: cfg}
+		return d.DialContext(ctx, "tcp", addr)
+	}
+}
+
+// peers holds one connection to each other controller, made when first used.
+type peers struct {
+	id *authn.Identity
+
+	mu    sync.Mutex
+	addrs map[string]string
+	conns map[string]*grpc.ClientConn
+}
+
+func newPeers(cfg *conf.Config, id *authn.Identity) *peers {
+	p := &peers{id: id, addrs: map[string]string{}, conns: map[string]*grpc.ClientConn{}}
+	for _, c := range cfg.Controllers {
+		p.addrs[c.Name] = net.JoinHostPort(c.Address, fmt.Sprint(c.Port))
+	}
+	return p
+}
+
+// address is where agents and controllers reach a controller; "" when there is none of that name.
+func (p *peers) address(name string) string { return p.addrs[name] }
+
+// Peer implements server.Peers.
+func (p *peers) Peer(name string) (peerpb.PeerClient, error) {
+	addr, ok := p.addrs[name]
+	if !ok {
+		return nil, fmt.Errorf("no controller is called %q", name)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	conn := p.conns[name]
+	if conn == nil {
+		var err error
+		conn, err = grpc.NewClient(addr,
+			grpc.WithTransportCredentials(credentials.NewTLS(p.id.Client(authn.RoleCtld))),
+			grpc.WithConnectParams(grpc.ConnectParams{
+				Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+				MinConnectTimeout: handshakeTimeout,
+			}),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(8*server.MaxMessage), grpc.MaxCallSendMsgSize(2*server.MaxMessage)))
+		if err != nil {
+			return nil, fmt.Errorf("controller %s: %w", name, err)
+		}
+		p.conns[name] = conn
+	}
+	return peerpb.NewPeerClient(conn), nil
+}
+
+func (p *peers) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.conns {
+		c.Close()
+	}
+	clear(p.conns)
+}
+
+// listenUnix makes the users' socket. Anybody may connect, so the folder must not let others put a
+// socket of their own in its place.
+func listenUnix(path string) (net.Listener, error) {
+	if len(path) > maxSocketPath {
+		return nil, fmt.Errorf("socket path %s has %d bytes, the kernel's limit is %d", path, len(path), maxSocketPath)
+	}
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("socket folder: %w", err)
+	}
+	if err := checkOwned(dir, 0o022); err != nil {
+		return nil, fmt.Errorf("socket folder: %w", err)
+	}
+	if info, err := os.Lstat(path); err == nil {
+		if info.Mode()&fs.ModeSocket == 0 {
+			return nil, fmt.Errorf("%s is there and is no socket", path)
+		}
+		// The state directory's lock is held: what listened here is dead.
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("old socket: %w", err)
+		}
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("socket for users: %w", err)
+	}
+	if err := os.Chmod(path, 0o666); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// checkOwned refuses a folder that is not root's or ours, or whose mode has one of the bits of loose.
+// The sticky bit makes group or world writing harmless for sockets.
+func checkOwned(dir string, loose fs.FileMode) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if ok && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s belongs to uid %d, want root or uid %d", dir, st.Uid, os.Geteuid())
+	}
+	if bits := info.Mode().Perm() & loose; bits != 0 && info.Mode()&fs.ModeSticky == 0 {
+		return fmt.Errorf("%s has mode %04o: others could replace what is in it", dir, info.Mode().Perm())
+	}
+	return nil
+}
+
+// openStateDir makes the folder of log and snapshots (0700), refuses one that others can read, and
+// locks it so that no second controller starts on it. The lock lives as long as the closer is open.
+func openStateDir(dir string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("state directory %s has mode %04o, want 0700: it holds users' scripts and environments", dir, info.Mode().Perm())
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
+		return nil, fmt.Errorf("state directory %s belongs to uid %d, want uid %d", dir, st.Uid, os.Geteuid())
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("state directory %s is in use by another controller", dir), f.Close())
+	}
+	return f, nil
+}

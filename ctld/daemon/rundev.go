@@ -1,0 +1,167 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/tensorgrid/tensorgrid/api/ctldpb"
+	"github.com/tensorgrid/tensorgrid/internal/authn"
+)
+
+// How long a development cluster may take to come up, and its steps to be cleaned up at the end.
+const (
+	devReadyTimeout = 60 * time.Second
+	devCleanTimeout = 3 * time.Second
+	devPoll         = 50 * time.Millisecond
+)
+
+// runDev is gctld --dev: it lays a cluster out in one folder, minds all its processes, and ends
+// them when it ends itself.
+func runDev(ctx context.Context, f flags, stdout, stderr *os.File) error {
+	d, err := newDevLayout(f.devOptions)
+	if err != nil {
+		return err
+	}
+	if d.temporary {
+		defer os.RemoveAll(d.dir)
+	}
+	if err := adopt(); err != nil {
+		return err
+	}
+	log := newLogger(stderr, "info")
+	steps := newMinder(log, d.path("log"))
+	background := context.WithoutCancel(ctx)
+	daemons, stopDaemons := context.WithCancel(background)
+	nodes, stopNodes := context.WithCancel(background)
+	defer stopDaemons()
+	defer stopNodes()
+	go steps.reap(daemons)
+	for _, c := range d.controllerChildren() {
+		steps.start(daemons, c)
+	}
+	for _, c := range d.nodeChildren() {
+		steps.start(nodes, c)
+	}
+	if err := d.waitReady(ctx); err != nil && ctx.Err() == nil {
+		log.Error("the cluster did not come up; see the logs", "folder", d.path("log"), "err", err)
+	} else if err == nil {
+		d.tell(stdout)
+		if err := announce(f.ready, "gctld ready "+d.dir); err != nil {
+			log.Warn("readiness not announced", "err", err)
+		}
+	}
+	<-ctx.Done()
+	d.shutDown(steps, stopNodes, stopDaemons, log)
+	return nil
+}
+
+// tell says where the cluster is and how to use it.
+func (d *devLayout) tell(w io.Writer) {
+	fmt.Fprintf(w, "gctld ready %s\n", d.dir)
+	fmt.Fprintf(w, "cluster %s: %d controllers, %d nodes, logs in %s\n", devCluster, d.controllers, d.nodes, d.path("log"))
+	if !d.root {
+		fmt.Fprintln(w, "rootless: jobs run under this uid only, without control groups")
+	}
+	fmt.Fprintf(w, "export TENSORGRID_CONF=%s\n", d.path("grid.conf"))
+}
+
+// controllerChildren are the replicas, each a process of its own so that any can be killed alone.
+func (d *devLayout) controllerChildren() []child {
+	var out []child
+	for i := range d.controllers {
+		name := d.controllerName(i)
+		out = append(out, child{name: name, make: func(ctx context.Context) *exec.Cmd {
+			return d.command(ctx, "gctld", account{}, "--conf", d.path("grid.conf"), "--name", name, "--ready", d.path("run", name+".ready"))
+		}})
+	}
+	return out
+}
+
+func (d *devLayout) nodeChildren() []child {
+	var out []child
+	for i := range d.nodes {
+		n := d.nodeName(i)
+		out = append(out,
+			child{name: n + ".launch", make: func(ctx context.Context) *exec.Cmd {
+				return d.command(ctx, "gnode-launch", account{}, "-f", d.path(n+".launch.conf"))
+			}},
+			child{name: n, make: func(ctx context.Context) *exec.Cmd {
+				return d.command(ctx, "gnoded", d.agent, "--conf", d.path("grid.conf"), "--node", n)
+			}})
+	}
+	return out
+}
+
+// waitReady comes back when every node is ready for jobs.
+func (d *devLayout) waitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, devReadyTimeout)
+	defer cancel()
+	conn, err := grpc.NewClient("unix:"+d.path(d.controllerName(0)+".sock"), grpc.WithTransportCredentials(authn.PeerCred()))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	client := ctldpb.NewControllerClient(conn)
+	last := errors.New("no controller answered")
+	for {
+		call, done := context.WithTimeout(ctx, 2*time.Second)
+		nodes, err := client.ListNodes(call, &ctldpb.ListNodesRequest{}, grpc.WaitForReady(true))
+		done()
+		if err != nil {
+			last = err
+		} else if last = notIdle(nodes.Nodes, d.nodes); last == nil {
+			return nil
+		}
+		if !rest(ctx, devPoll) {
+			return last
+		}
+	}
+}
+
+func notIdle(nodes []*ctldpb.Node, want int) error {
+	if len(nodes) < want {
+		return fmt.Errorf("%d of %d nodes are known", len(nodes), want)
+	}
+	for _, n := range nodes {
+		// A folder that is used again may hold drained nodes and jobs that run on.
+		if n.State == "UNKNOWN" || n.State == "DOWN" {
+			return fmt.Errorf("node %s is %s", n.Name, n.State)
+		}
+	}
+	return nil
+}
+
+// shutDown ends the steps first, while their agents are there to report them and to remove their
+// groups; then agents and launchers, then the controllers.
+func (d *devLayout) shutDown(m *minder, stopNodes, stopDaemons context.CancelFunc, log *slog.Logger) {
+	m.endSteps()
+	for end := time.Now().Add(devCleanTimeout); d.stepsLeft() && time.Now().Before(end); {
+		time.Sleep(devPoll)
+		m.endSteps()
+	}
+	stopNodes()
+	stopDaemons()
+	m.wg.Wait()
+	m.endSteps()
+	log.Info("cluster stopped", "folder", d.dir)
+}
+
+// stepsLeft tells whether a launcher still has a step's folder.
+func (d *devLayout) stepsLeft() bool {
+	for i := range d.nodes {
+		entries, err := os.ReadDir(filepath.Join(d.path("spool", d.nodeName(i)), "steps"))
+		if err == nil && len(entries) > 0 {
+			return true
+		}
+	}
+	return false
+}
