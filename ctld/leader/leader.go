@@ -124,6 +124,10 @@ func (l *Leader) configure(ctx context.Context) bool {
 			}
 			return true
 		}
+		if errors.Is(err, replica.ErrTooLarge) {
+			l.Logger.Error("the configuration is too large for the log; the old one stays", "error", err)
+			return true
+		}
 		if !l.pause(ctx, retryDelay) {
 			return false
 		}

@@ -229,10 +229,19 @@ func (b *bench) submit(specs ...*job.Spec) (ids []uint32) {
 
 // blob puts a blob into the state.
 func (b *bench) blob(data []byte) []byte {
+	b.log.mu.Lock()
+	defer b.log.mu.Unlock()
+	return b.blobLocked(data)
+}
+
+func (b *bench) blobLocked(data []byte) []byte {
 	hash := sha256.Sum256(data)
 	for at := 0; at < len(data); at += state.MaxChunk {
-		b.apply(&logpb.Command{Of: &logpb.Command_PutBlob{PutBlob: &logpb.PutBlob{Hash: hash[:], Total: uint64(len(data)),
-			Offset: uint64(at), Data: data[at:min(at+state.MaxChunk, len(data))]}}})
+		_, err := b.log.apply([]*logpb.Command{{Of: &logpb.Command_PutBlob{PutBlob: &logpb.PutBlob{Hash: hash[:], Total: uint64(len(data)),
+			Offset: uint64(at), Data: data[at:min(at+state.MaxChunk, len(data))]}}}})
+		if err != nil {
+			panic(err)
+		}
 	}
 	return hash[:]
 }
@@ -297,10 +306,15 @@ func hello(name string, held ...*nodepb.StepKey) *nodepb.Hello {
 			Gres: "gpu:a100:2", Os: "Linux", Arch: "x86_64", Hostname: name + ".example.org"}}
 }
 
+// nodeContext is that of a caller with a node's certificate.
+func nodeContext(ctx context.Context, name string) context.Context {
+	return authn.NewContext(ctx, authn.Caller{Role: authn.RoleNode, Name: name})
+}
+
 // dial opens a session of a node whose certificate says name.
 func (b *bench) dial(l *Leader, name string, h *nodepb.Hello) *agent {
 	a := &agent{b: b, name: name, in: make(chan *nodepb.AgentMessage), out: make(chan *nodepb.ControllerMessage), err: make(chan error, 1)}
-	a.ctx, a.cancel = context.WithCancel(authn.NewContext(b.ctx, authn.Caller{Role: authn.RoleNode, Name: name}))
+	a.ctx, a.cancel = context.WithCancel(nodeContext(b.ctx, name))
 	go func() {
 		err := l.Session(a)
 		a.err <- err

@@ -18,6 +18,13 @@ const maxPlanBytes = replica.MaxCommand - 64<<10
 // reason is proposed at once.
 const reasonQuiet = 5 * time.Second
 
+// A plan that starts nothing is followed by a pause of idleShare times its length: while submissions
+// pour into a full cluster, looking again at each of them must not take the machine from the log.
+const (
+	idleShare = 4
+	maxIdle   = 100 * time.Millisecond
+)
+
 // staleDelay is the pause after a plan of which nothing was taken, unless something changes before.
 const staleDelay = time.Second
 
@@ -56,7 +63,11 @@ func (l *Leader) planLoop(t *term) {
 		snapshot := view.Sched()
 		now := max(l.Now().UnixMilli(), view.Time())
 		if fresh || snapshot.Capacity != planned || next > 0 && now >= next {
+			began := l.Now()
 			d := sched.Plan(snapshot, now, l.Policy)
+			if took := l.Now().Sub(began); len(d.Starts) == 0 && took > 0 {
+				l.pause(t.ctx, min(took*idleShare, maxIdle))
+			}
 			planned, next, fresh = snapshot.Capacity, d.Wake, false
 			cmds, later := memory.commands(d, l.Now())
 			if later && (next == 0 || next > now+reasonQuiet.Milliseconds()) {

@@ -273,6 +273,13 @@ func TestBackfill(t *testing.T) {
 			s.wait("a", job.Spec{MinNodes: 2, MaxNodes: 2, NTasksPerNode: 3, CPUsPerTask: 1}, one(1))
 			s.wait("b", job.Spec{}, one(2), one(3))
 		}},
+		{name: "all that ends in that moment is spare", at: 10 * minute, want: "2@n1:1/1", make: func(s *Snapshot) {
+			s.Nodes[1].Up = false
+			s.run(8, 0, 2, 0, 10*minute)
+			s.run(9, 0, 1, 0, 10*minute)
+			s.wait("a", job.Spec{CPUsPerTask: 3}, one(1))
+			s.wait("b", job.Spec{}, one(2))
+		}},
 		{name: "unlimited run: only unlimited jobs keep away", want: "2@n2:4/4", make: func(s *Snapshot) {
 			s.run(9, 0, 4, 0, 0)
 			s.wait("a", job.Spec{MinNodes: 2, MaxNodes: 2, NTasks: 8}, one(1))
