@@ -40,6 +40,7 @@ func Main(env *program.Env) int {
 			return 1
 		}
 	}
+	operands = q.takeOperand(given, operands)
 	if len(operands) > 0 {
 		env.Errorf("Unrecognized option: %s", operands[0])
 		env.Errorf(`Try "%s --help" for more information`, env.Name)
@@ -66,6 +67,22 @@ func Main(env *program.Env) int {
 		}
 		env.Sleep(q.iterate)
 	}
+}
+
+// takeOperand gives -j and -s, whose values are optional, the word that follows: "squeue -j 12".
+func (q *query) takeOperand(given []getopt.Given, operands []string) []string {
+	for _, g := range given {
+		if g.HasValue || len(operands) == 0 {
+			continue
+		}
+		switch g.Option.Long {
+		case "jobs":
+			q.jobs, operands = append(q.jobs, split(operands[0])...), operands[1:]
+		case "steps":
+			q.stepIDs, operands = append(q.stepIDs, split(operands[0])...), operands[1:]
+		}
+	}
+	return operands
 }
 
 // checkUsers resolves names and complains about those that nobody has, as squeue does, with success.
