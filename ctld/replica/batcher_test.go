@@ -323,6 +323,7 @@ func TestInFlightLimit(t *testing.T) {
 
 // TestGather: the proposers that one entry's answers wake share the next entry.
 func TestGather(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // who can run comes first only where there is an order
 	inBubble(t, func(t *testing.T, b *batcher, g *gate) {
 		const callers = 50
 		for i := range callers {

@@ -1,0 +1,25 @@
+package replica
+
+import (
+	"context"
+
+	"github.com/tensorgrid/tensorgrid/ctld/fsm"
+	"github.com/tensorgrid/tensorgrid/ctld/state"
+)
+
+// Open starts this controller's replica of f's state. It returns when the state is restored from
+// the newest snapshot; the log behind it is applied once a leader is there. ctx bounds the opening
+// only. The entries' feature level is the program's unless the configuration sets a lower one.
+func Open(ctx context.Context, cfg Config, f *fsm.FSM) (*Replica, error) {
+	if cfg.Feature == 0 {
+		cfg.Feature = fsm.Version
+	}
+	return OpenMachine(ctx, cfg, fsmMachine{f})
+}
+
+// fsmMachine is the product's state machine as a Machine.
+type fsmMachine struct{ *fsm.FSM }
+
+func (m fsmMachine) View() state.Viewer { return m.Store().View() }
+
+func (m fsmMachine) Snapshot() Snapshot { return m.FSM.Snapshot() }
