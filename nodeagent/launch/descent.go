@@ -54,6 +54,22 @@ func Descent(stepDir string) ([]int, error) {
 	return pids, nil
 }
 
+// BatchShell finds the first process of the step: the oldest that leads a session and whose parent
+// is not in the group. 0 when it is gone.
+func BatchShell(pids []int) int {
+	shell, oldest := 0, uint64(0)
+	for _, pid := range pids {
+		st, err := readStat(pid)
+		if err != nil || st.session != pid || slices.Contains(pids, st.parent) {
+			continue
+		}
+		if shell == 0 || st.start < oldest {
+			shell, oldest = pid, st.start
+		}
+	}
+	return shell
+}
+
 func below(all map[int]procStat, root int) []int {
 	children := map[int][]int{}
 	for pid, st := range all {

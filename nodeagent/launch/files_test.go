@@ -12,6 +12,7 @@ import (
 	"github.com/tensorgrid/tensorgrid/internal/cred"
 	"github.com/tensorgrid/tensorgrid/internal/job"
 	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
+	"github.com/tensorgrid/tensorgrid/nodeagent/launch/server"
 )
 
 func TestFilesThatCannotBeOpened(t *testing.T) {
@@ -158,11 +159,11 @@ func TestLooseConf(t *testing.T) {
 			data, err := os.ReadFile(n.conf)
 			must(t, err)
 			must(t, os.WriteFile(path, data, 0o600))
-			if _, err := launch.LoadConf(path); err != nil {
+			if _, err := server.LoadConf(path); err != nil {
 				t.Fatalf("before: %v", err)
 			}
 			c.spoil(path)
-			if _, err := launch.LoadConf(path); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, err := server.LoadConf(path); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
 		})

@@ -13,6 +13,7 @@ import (
 	"github.com/tensorgrid/tensorgrid/internal/cred"
 	"github.com/tensorgrid/tensorgrid/internal/job"
 	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
+	"github.com/tensorgrid/tensorgrid/nodeagent/launch/server"
 )
 
 func TestOrdersThatAreRefused(t *testing.T) {
@@ -247,9 +248,9 @@ func TestSpoolThatIsALinkIsRefused(t *testing.T) {
 	n.killLauncher()
 	must(t, os.Rename(n.spool+"/steps", n.spool+"/elsewhere"))
 	must(t, os.Symlink("elsewhere", n.spool+"/steps"))
-	c, err := launch.LoadConf(n.conf)
+	c, err := server.LoadConf(n.conf)
 	must(t, err)
-	if _, err := launch.New(c, time.Now, nil); err == nil {
+	if _, err := server.New(c, time.Now, nil); err == nil {
 		t.Error("steps is a link, and the launcher came up")
 	}
 	must(t, os.Remove(n.spool+"/steps"))

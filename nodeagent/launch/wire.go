@@ -1,5 +1,6 @@
-// Package launch is the root side of a node: it verifies the credential by itself, makes the
-// control groups, and starts one shepherd a step. It links no grpc and no configuration parser.
+// Package launch is what agent, launcher and shepherd say to each other about starting a step, and
+// where a step lies on the disk. The launcher itself, the root part of a node, is launch/server;
+// shepherds link this package only, so that they come up fast.
 package launch
 
 // The agent talks to the launcher over a unix stream socket (peer credentials checked by the

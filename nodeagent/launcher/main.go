@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
+	"github.com/tensorgrid/tensorgrid/nodeagent/launch/server"
 )
 
 func main() {
@@ -31,11 +31,11 @@ func run(path string, log *slog.Logger) error {
 	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("close_range: %w", err)
 	}
-	c, err := launch.LoadConf(path)
+	c, err := server.LoadConf(path)
 	if err != nil {
 		return err
 	}
-	s, err := launch.New(c, time.Now, log)
+	s, err := server.New(c, time.Now, log)
 	if err != nil {
 		return err
 	}

@@ -18,22 +18,19 @@ func drop(p *launch.Plan) error {
 			return err
 		}
 	}
-	return errors.Join(
-		unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
-		unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
+	// This flag is each thread's own.
+	if _, _, e := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); e != 0 {
+		return fmt.Errorf("no_new_privs: %w", e)
+	}
+	return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 }
 
+// dropIDs gives up root's uid. Group ids are the shepherds' since the launcher started us (the
+// agent's group is kept: it lets us connect to agent and launcher); they are looked at again here.
 func dropIDs(p *launch.Plan) error {
 	uid, gid := p.StepUID, p.StepGID
 	if uid <= 0 || gid <= 0 {
 		return fmt.Errorf("shepherd ids %d:%d: %w", uid, gid, unix.EINVAL)
-	}
-	// The agent's group is kept: it lets us connect to agent and launcher.
-	if err := syscall.Setgroups([]int{p.AgentGID}); err != nil {
-		return fmt.Errorf("setgroups: %w", err)
-	}
-	if err := syscall.Setresgid(gid, gid, gid); err != nil {
-		return fmt.Errorf("setresgid: %w", err)
 	}
 	if err := syscall.Setresuid(uid, uid, uid); err != nil {
 		return fmt.Errorf("setresuid: %w", err)
@@ -49,7 +46,7 @@ func dropIDs(p *launch.Plan) error {
 	if r, e, s = unix.Getresgid(); r != gid || e != gid || s != gid {
 		return fmt.Errorf("gids are %d %d %d: %w", r, e, s, unix.EPERM)
 	}
-	if syscall.Setresuid(-1, 0, -1) == nil {
+	if _, _, e := syscall.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), 0, ^uintptr(0)); e == 0 {
 		return fmt.Errorf("root can be had again: %w", unix.EPERM)
 	}
 	return nil

@@ -5,7 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net"
+	"os"
 	"sync"
 	"time"
 )
@@ -27,7 +27,7 @@ type link struct {
 	downs chan Down
 
 	mu   sync.Mutex
-	conn net.Conn
+	conn *os.File
 }
 
 func newLink(path string, h Hello) *link {
@@ -37,7 +37,7 @@ func newLink(path string, h Hello) *link {
 // run keeps the link until ctx ends, and passes on what the agent says.
 func (l *link) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		if conn, err := l.dial(ctx); err == nil {
+		if conn, err := l.dial(); err == nil {
 			l.read(ctx, conn)
 		}
 		select {
@@ -48,35 +48,35 @@ func (l *link) run(ctx context.Context) {
 }
 
 // dial connects and says hello; a connection that is there is kept.
-func (l *link) dial(ctx context.Context) (net.Conn, error) {
+func (l *link) dial() (*os.File, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.conn != nil {
 		return l.conn, nil
 	}
-	d := net.Dialer{Timeout: sendWithin}
-	conn, err := d.DialContext(ctx, "unix", l.path)
+	conn, err := dialUnix(l.path, sendWithin, false)
 	if err != nil {
 		return nil, err
 	}
 	if err := writeLine(conn, l.hello); err != nil {
-		return nil, errors.Join(err, conn.Close())
+		hangUp(conn)
+		return nil, err
 	}
 	l.conn = conn
 	return conn, nil
 }
 
 // drop forgets a connection that has failed.
-func (l *link) drop(conn net.Conn) {
+func (l *link) drop(conn *os.File) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	conn.Close()
+	hangUp(conn)
 	if l.conn == conn {
 		l.conn = nil
 	}
 }
 
-func (l *link) read(ctx context.Context, conn net.Conn) {
+func (l *link) read(ctx context.Context, conn *os.File) {
 	defer l.drop(conn)
 	scan := bufio.NewScanner(conn)
 	scan.Buffer(nil, MaxLine)
@@ -112,10 +112,10 @@ func ParseDown(line []byte) (Down, error) {
 }
 
 // tell sends a line over the link, or over a new one when there is none or it has just broken.
-func (l *link) tell(ctx context.Context, up Up) error {
+func (l *link) tell(up Up) error {
 	var last error
 	for range 2 {
-		conn, err := l.dial(ctx)
+		conn, err := l.dial()
 		if err != nil {
 			return errors.Join(last, err)
 		}
@@ -127,12 +127,9 @@ func (l *link) tell(ctx context.Context, up Up) error {
 	return last
 }
 
-func writeLine(conn net.Conn, v any) error {
+func writeLine(conn *os.File, v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {
-		return err
-	}
-	if err := conn.SetWriteDeadline(time.Now().Add(sendWithin)); err != nil {
 		return err
 	}
 	_, err = conn.Write(append(data, '\n'))

@@ -3,7 +3,6 @@ package shepherd
 import (
 	"context"
 	"errors"
-	"net"
 	"strconv"
 	"time"
 
@@ -48,7 +47,7 @@ func (s *step) sendSelf(sig unix.Signal, batch bool) error {
 // ask puts one request to the launcher until it answers.
 func (s *step) ask(ctx context.Context, req *launch.Request) error {
 	for {
-		err := s.askOnce(ctx, req)
+		err := s.askOnce(req)
 		if err == nil || errors.Is(err, errRefused) {
 			return err
 		}
@@ -63,16 +62,12 @@ func (s *step) ask(ctx context.Context, req *launch.Request) error {
 // errRefused means that the launcher has answered, and will not do it.
 var errRefused = errors.New("the launcher refused")
 
-func (s *step) askOnce(ctx context.Context, req *launch.Request) error {
-	ctx, cancel := context.WithTimeout(ctx, askWithin)
-	defer cancel()
-	conn, err := new(net.Dialer).DialContext(ctx, "unix", s.plan.LaunchSocket)
+func (s *step) askOnce(req *launch.Request) error {
+	conn, err := dialUnix(s.plan.LaunchSocket, askWithin, true)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	defer stop()
 	if err := launch.WriteFrame(conn, req); err != nil {
 		return err
 	}

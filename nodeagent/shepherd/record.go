@@ -3,21 +3,20 @@ package shepherd
 import (
 	"encoding/json"
 	"errors"
-	"io/fs"
 	"os"
+
+	"golang.org/x/sys/unix"
 )
 
 // writeRecord makes the record durable: after a power loss there is the whole record or none.
-func writeRecord(dir *os.Root, r *Record) error {
+func writeRecord(dir *os.File, r *Record) error {
 	data, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
 	const tmp = RecordFile + ".new"
-	if err := dir.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	f, err := dir.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
+	at := int(dir.Fd())
+	f, err := openPlainAt(dir, tmp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o640)
 	if err != nil {
 		return err
 	}
@@ -27,14 +26,10 @@ func writeRecord(dir *os.Root, r *Record) error {
 	if err := errors.Join(f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	if err := dir.Rename(tmp, RecordFile); err != nil {
-		return err
+	if err := unix.Renameat(at, tmp, at, RecordFile); err != nil {
+		return &os.PathError{Op: "rename", Path: tmp, Err: err}
 	}
-	d, err := dir.Open(".")
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return dir.Sync()
 }
 
 // ParseRecord reads a record file.

@@ -37,7 +37,7 @@ func Main(now func() time.Time) int {
 		fmt.Fprintf(os.Stderr, "step %s: record: %v\n", s.plan.Key, err)
 		return 1
 	}
-	if l.tell(ctx, Up{Ended: record}) != nil {
+	if l.tell(Up{Ended: record}) != nil {
 		return 0 // the agent is away and will find the record
 	}
 	return 0

@@ -22,7 +22,7 @@ type step struct {
 	pid    int // the first process; it is not collected before mind does
 	start  time.Time
 	stderr *os.File // the user's standard error, for notes; nil when it could not be opened
-	dir    *os.Root // the step's folder
+	dir    *os.File // the step's folder
 	lock   *os.File // held while we live
 	kill   *os.File // cgroup.kill; nil without one
 	oom    *os.File // counts OOM kills; nil without a limit
@@ -72,11 +72,11 @@ func begin(p *launch.Plan, now func() time.Time) (*step, error) {
 // openOwn takes the lock and opens the control files, which only root may open.
 func (s *step) openOwn() error {
 	var err error
-	if s.dir, err = os.OpenRoot(s.plan.StepDir); err != nil {
+	if s.dir, err = openPlain(s.plan.StepDir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW); err != nil {
 		return err
 	}
 	// The lock is made before the folder is given away: nothing of anybody else's is in it yet.
-	if s.lock, err = s.dir.OpenFile(LockFile, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o640); err != nil {
+	if s.lock, err = openPlainAt(s.dir, LockFile, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, 0o640); err != nil {
 		return err
 	}
 	if err := unix.Flock(int(s.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
@@ -91,7 +91,7 @@ func (s *step) openOwn() error {
 		if open.path == "" {
 			continue
 		}
-		if *open.to, err = os.OpenFile(open.path, open.mode, 0); err != nil {
+		if *open.to, err = openPlain(open.path, open.mode); err != nil {
 			return err
 		}
 	}
@@ -216,13 +216,9 @@ func (s *step) handFolder() error {
 	if err := s.lock.Chown(s.plan.StepUID, s.plan.AgentGID); err != nil {
 		return errors.Join(err, s.abandon())
 	}
-	d, err := s.dir.Open(".")
+	err := s.dir.Chown(s.plan.StepUID, s.plan.AgentGID)
 	if err == nil {
-		defer d.Close()
-		err = d.Chown(s.plan.StepUID, s.plan.AgentGID)
-	}
-	if err == nil {
-		err = d.Chmod(os.ModeSetgid | 0o751) // new files are the agent's group's to read
+		err = s.dir.Chmod(os.ModeSetgid | 0o751) // new files are the agent's group's to read
 	}
 	if err != nil {
 		return errors.Join(err, s.abandon())

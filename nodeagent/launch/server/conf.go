@@ -1,4 +1,7 @@
-package launch
+// Package server is the launcher: it takes orders from the agent, verifies each credential by
+// itself, claims the run, and starts one shepherd a step. It runs as root and parses nothing of a
+// user's.
+package server
 
 import (
 	"bufio"

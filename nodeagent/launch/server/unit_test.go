@@ -1,59 +1,11 @@
-package launch
+package server
 
 import (
-	"bytes"
-	"encoding/binary"
-	"errors"
-	"io"
 	"strings"
 	"testing"
-	"testing/iotest"
+
+	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
 )
-
-func TestFrames(t *testing.T) {
-	var buf bytes.Buffer
-	in := Request{ID: 7, Signal: &Signal{Key: Key{1, 2, 3}, Number: 10}}
-	if err := WriteFrame(&buf, in); err != nil {
-		t.Fatal(err)
-	}
-	whole := bytes.Clone(buf.Bytes())
-	var out Request
-	if err := ReadFrame(iotest.OneByteReader(&buf), &out); err != nil || *out.Signal != *in.Signal || out.ID != 7 {
-		t.Errorf("got %+v %v", out, err)
-	}
-	if err := ReadFrame(&buf, &out); err != io.EOF {
-		t.Errorf("at the end: %v", err)
-	}
-	for cut := 1; cut < len(whole); cut++ {
-		if err := ReadFrame(bytes.NewReader(whole[:cut]), &out); !errors.Is(err, io.ErrUnexpectedEOF) {
-			t.Fatalf("cut at %d: %v", cut, err)
-		}
-	}
-	if err := ReadFrame(bytes.NewReader(binary.BigEndian.AppendUint32(nil, MaxFrame+1)), &out); err == nil || !strings.Contains(err.Error(), "MaxFrame") {
-		t.Errorf("limit + 1: %v", err)
-	}
-	if err := WriteFrame(io.Discard, strings.Repeat("x", MaxFrame)); err == nil {
-		t.Error("a frame over the limit was written")
-	}
-	if err := WriteFrame(io.Discard, strings.Repeat("x", MaxFrame-2)); err != nil {
-		t.Errorf("a frame at the limit: %v", err)
-	}
-}
-
-func FuzzReadFrame(f *testing.F) {
-	for _, seed := range []string{"\x00\x00\x00\x02{}", "\x00\x00\x00\x14{\"id\":1,\"list\":true}", "\xff\xff\xff\xff", "\x00\x00\x00\x05nul"} {
-		f.Add([]byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		var r Request
-		if ReadFrame(bytes.NewReader(data), &r) == nil {
-			var buf bytes.Buffer
-			if err := WriteFrame(&buf, r); err != nil {
-				t.Fatalf("what was read cannot be written: %v", err)
-			}
-		}
-	})
-}
 
 func FuzzParseConf(f *testing.F) {
 	f.Add([]byte("cluster = a\nnode=b # c\nmin_uid=1\nrefuse_uids=1-2,4\nallow_gids=5\nprolog_timeout=1\nrootless=yes"))
@@ -100,31 +52,6 @@ func TestConfChecks(t *testing.T) {
 	}
 }
 
-func FuzzParseStat(f *testing.F) {
-	f.Add([]byte("12 (a b) c) S 1 12 12 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 12345 1 1"))
-	f.Add([]byte(")"))
-	f.Fuzz(func(t *testing.T, data []byte) { parseStat(data) })
-}
-
-func TestParseStat(t *testing.T) {
-	st, err := parseStat([]byte("12 (a b) c) S 1 11 10 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 12345 1 1"))
-	if err != nil || st != (procStat{state: 'S', parent: 1, session: 10, start: 12345}) {
-		t.Errorf("got %+v %v", st, err)
-	}
-}
-
-func TestKeyNames(t *testing.T) {
-	k := Key{1, 2, 4294967291}
-	if got, err := ParseKey(k.String()); err != nil || got != k {
-		t.Errorf("got %v %v", got, err)
-	}
-	for _, bad := range []string{"", "1", "1.2", "1.2.3.4", "1.2.x", "01.2.3", "1.2.3 ", "../1.2.3", "1.2.4294967296", "-1.2.3"} {
-		if k, err := ParseKey(bad); err == nil {
-			t.Errorf("%q gives %v", bad, k)
-		}
-	}
-}
-
 func TestJoinIDs(t *testing.T) {
 	for want, ids := range map[string][]uint32{"": nil, "0": {0}, "0-2": {0, 1, 2}, "0,2-3,9": {0, 2, 3, 9}} {
 		if got := joinIDs(ids); got != want {
@@ -144,17 +71,17 @@ func TestHookValuesArePlain(t *testing.T) {
 func TestPrologOncePerRun(t *testing.T) {
 	var table jobTable
 	var ran []string
-	enter := func(k Key) {
+	enter := func(k launch.Key) {
 		if err := table.enter(k, func() error { ran = append(ran, "prolog"); return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
-	leave := func(k Key) {
+	leave := func(k launch.Key) {
 		if err := table.leave(k, func() error { ran = append(ran, "epilog"); return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
-	a, b, next := Key{1, 0, 0}, Key{1, 0, 1}, Key{1, 1, 0}
+	a, b, next := launch.Key{Job: 1}, launch.Key{Job: 1, Step: 1}, launch.Key{Job: 1, Run: 1}
 	enter(a)
 	enter(b)
 	enter(next)
@@ -166,7 +93,7 @@ func TestPrologOncePerRun(t *testing.T) {
 	if got := strings.Join(ran, " "); got != "prolog prolog epilog epilog" {
 		t.Errorf("ran %s", got)
 	}
-	table.adopt([]Key{a})
+	table.adopt([]launch.Key{a})
 	enter(b)
 	leave(b)
 	if len(ran) != 4 {

@@ -1,4 +1,4 @@
-package launch
+package server
 
 import (
 	"bufio"
@@ -19,6 +19,7 @@ import (
 
 	"github.com/tensorgrid/tensorgrid/internal/job"
 	"github.com/tensorgrid/tensorgrid/nodeagent/cgroup"
+	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
 )
 
 // Limits of the launcher's socket.
@@ -183,8 +184,8 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn) {
 	)
 	defer working.Wait()
 	for {
-		req := new(Request)
-		if err := ReadFrame(in, req); err != nil {
+		req := new(launch.Request)
+		if err := launch.ReadFrame(in, req); err != nil {
 			if !errors.Is(err, io.EOF) && ctx.Err() == nil {
 				s.log.Warn("request refused", "err", err)
 			}
@@ -197,7 +198,7 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn) {
 			reply.ID = req.ID
 			writing.Lock()
 			defer writing.Unlock()
-			if err := WriteFrame(conn, reply); err != nil {
+			if err := launch.WriteFrame(conn, reply); err != nil {
 				conn.Close()
 			}
 		})
@@ -205,9 +206,9 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn) {
 }
 
 // answer does what one request asks for.
-func (s *Server) answer(ctx context.Context, who peer, req *Request) *Reply {
+func (s *Server) answer(ctx context.Context, who peer, req *launch.Request) *launch.Reply {
 	if who != agent && req.Signal == nil && req.Kill == nil {
-		return &Reply{Err: "shepherds may ask for signals only", Errno: int(unix.EPERM)}
+		return &launch.Reply{Err: "shepherds may ask for signals only", Errno: int(unix.EPERM)}
 	}
 	switch {
 	case req.Start != nil:
@@ -224,15 +225,15 @@ func (s *Server) answer(ctx context.Context, who peer, req *Request) *Reply {
 		reply.Keys, reply.Driver, reply.Missing = keys, s.groups.Name(), s.groups.Missing()
 		return reply
 	}
-	return &Reply{Err: "request asks for nothing", Errno: int(unix.EINVAL)}
+	return &launch.Reply{Err: "request asks for nothing", Errno: int(unix.EINVAL)}
 }
 
 // failure makes a reply of an error; nil is success.
-func failure(cause job.Cause, err error) *Reply {
+func failure(cause job.Cause, err error) *launch.Reply {
 	if err == nil {
-		return &Reply{}
+		return &launch.Reply{}
 	}
-	r := &Reply{Err: err.Error(), Cause: uint8(cause)}
+	r := &launch.Reply{Err: err.Error(), Cause: uint8(cause)}
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
 		r.Errno = int(errno)

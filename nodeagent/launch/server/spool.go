@@ -1,4 +1,4 @@
-package launch
+package server
 
 import (
 	"bytes"
@@ -14,55 +14,21 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
 )
 
-// The folders of a spool. Root owns them all; a user's process can pass through steps and work to
-// its own script and work directory, and list nothing.
 const (
-	plansDir  = "plans"
-	stepsDir  = "steps"
-	workDir   = "work"
-	outputDir = "output"
-	doneFile  = "done"
-	// ScriptFile is the staged script in a step's folder.
-	ScriptFile = "script"
+	plansDir = "plans"
+	doneFile = "done"
 )
-
-// String is the name of the step's folder: JOB.RUN.STEP.
-func (k Key) String() string { return fmt.Sprintf("%d.%d.%d", k.Job, k.Run, k.Step) }
-
-// ParseKey reads what String writes.
-func ParseKey(s string) (Key, error) {
-	var k Key
-	if n, err := fmt.Sscanf(s, "%d.%d.%d", &k.Job, &k.Run, &k.Step); n != 3 || k.String() != s {
-		return Key{}, fmt.Errorf("step folder %q is not JOB.RUN.STEP: %w", s, errors.Join(err))
-	}
-	return k, nil
-}
-
-// StepFolder is where a step's record and lock lie.
-func StepFolder(spool string, k Key) string { return filepath.Join(spool, stepsDir, k.String()) }
-
-// OutputFile is where a step without a shared file system keeps its standard output, or error.
-func OutputFile(spool string, k Key, stderr bool) string {
-	ext := ".out"
-	if stderr {
-		ext = ".err"
-	}
-	return filepath.Join(spool, outputDir, k.String()+ext)
-}
-
-// WorkFolder is the work directory of a run without a shared file system.
-func WorkFolder(spool string, k Key) string {
-	return filepath.Join(spool, workDir, fmt.Sprintf("%d.%d", k.Job, k.Run))
-}
 
 // spool is the launcher's part of the disk.
 type spool struct {
 	conf *Conf
 
 	mu   sync.Mutex
-	done map[Key]int64 // runs that have ended, until their credential expires (Unix ms)
+	done map[launch.Key]int64 // runs that have ended, until their credential expires (Unix ms)
 	log  *os.File
 }
 
@@ -72,7 +38,7 @@ const doneRecord = 20
 // openSpool makes the folders and reads which runs have already been here. nowMS drops those whose
 // credential can no longer be used.
 func openSpool(c *Conf, nowMS int64) (*spool, error) {
-	s := &spool{conf: c, done: map[Key]int64{}}
+	s := &spool{conf: c, done: map[launch.Key]int64{}}
 	if err := s.folder("", 0o711, -1); err != nil {
 		return nil, err
 	}
@@ -80,7 +46,7 @@ func openSpool(c *Conf, nowMS int64) (*spool, error) {
 		name string
 		mode uint32
 		gid  int
-	}{{plansDir, 0o700, -1}, {stepsDir, 0o711, -1}, {workDir, 0o711, -1}, {outputDir, 0o750, c.AgentGID}} {
+	}{{plansDir, 0o700, -1}, {launch.StepsDir, 0o711, -1}, {launch.WorkDir, 0o711, -1}, {launch.OutputDir, 0o750, c.AgentGID}} {
 		if err := s.folder(f.name, f.mode, f.gid); err != nil {
 			return nil, err
 		}
@@ -146,16 +112,16 @@ func (s *spool) loadDone(nowMS int64) error {
 	return os.Rename(tmp, path)
 }
 
-func decodeDone(b []byte) (Key, int64) {
+func decodeDone(b []byte) (launch.Key, int64) {
 	le := binary.LittleEndian
-	return Key{le.Uint32(b), le.Uint32(b[4:]), le.Uint32(b[8:])}, int64(le.Uint64(b[12:]))
+	return launch.Key{Job: le.Uint32(b), Run: le.Uint32(b[4:]), Step: le.Uint32(b[8:])}, int64(le.Uint64(b[12:]))
 }
 
 // maxDone is how many ended runs are kept before those with an expired credential are dropped.
 const maxDone = 1 << 16
 
 // markDone remembers that a run has been here, so that its credential is of no more use.
-func (s *spool) markDone(k Key, expires, nowMS int64) error {
+func (s *spool) markDone(k launch.Key, expires, nowMS int64) error {
 	le := binary.LittleEndian
 	b := le.AppendUint32(le.AppendUint32(le.AppendUint32(nil, k.Job), k.Run), k.Step)
 	b = le.AppendUint64(b, uint64(expires))
@@ -173,7 +139,7 @@ func (s *spool) markDone(k Key, expires, nowMS int64) error {
 	return err
 }
 
-func (s *spool) wasDone(k Key) bool {
+func (s *spool) wasDone(k launch.Key) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, ok := s.done[k]
@@ -185,11 +151,11 @@ var errDuplicate = errors.New("this run was already started here")
 
 // claim takes the run for this launcher, once: the folder's creation is what decides between two
 // orders for the same run, and it outlives the launcher.
-func (s *spool) claim(k Key) error {
+func (s *spool) claim(k launch.Key) error {
 	if s.wasDone(k) {
 		return errDuplicate
 	}
-	err := os.Mkdir(StepFolder(s.conf.Spool, k), 0o711)
+	err := os.Mkdir(launch.StepFolder(s.conf.Spool, k), 0o711)
 	if errors.Is(err, fs.ErrExist) {
 		return errDuplicate
 	}
@@ -198,7 +164,7 @@ func (s *spool) claim(k Key) error {
 
 // storedPlan is a plan on disk, with what only the launcher needs of the credential.
 type storedPlan struct {
-	Plan
+	launch.Plan
 	Expires int64 `json:"expires"`
 }
 
@@ -218,10 +184,12 @@ func (s *spool) writePlan(p *storedPlan) (*os.File, error) {
 	return f, nil
 }
 
-func (s *spool) planPath(k Key) string { return filepath.Join(s.conf.Spool, plansDir, k.String()) }
+func (s *spool) planPath(k launch.Key) string {
+	return filepath.Join(s.conf.Spool, plansDir, k.String())
+}
 
 // readPlan gives back a stored plan; fs.ErrNotExist when the run is not here, or is done.
-func (s *spool) readPlan(k Key) (*storedPlan, error) {
+func (s *spool) readPlan(k launch.Key) (*storedPlan, error) {
 	data, err := os.ReadFile(s.planPath(k))
 	if err != nil {
 		return nil, err
@@ -235,7 +203,7 @@ func (s *spool) readPlan(k Key) (*storedPlan, error) {
 
 // writeScript stages the script. No other thread may fork while it is open for writing: a child that
 // holds it open would make its execution fail with ETXTBSY.
-func (s *spool) writeScript(p *Plan, script []byte) error {
+func (s *spool) writeScript(p *launch.Plan, script []byte) error {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	fd, err := unix.Open(p.Script, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o500)
@@ -256,7 +224,7 @@ func (s *spool) writeScript(p *Plan, script []byte) error {
 }
 
 // makeWork makes the run's work directory where no file system is shared.
-func (s *spool) makeWork(p *Plan) error {
+func (s *spool) makeWork(p *launch.Plan) error {
 	dir := p.WorkDir
 	if err := os.Mkdir(dir, 0o700); errors.Is(err, fs.ErrExist) {
 		return nil // an earlier step of this run made it
@@ -270,14 +238,14 @@ func (s *spool) makeWork(p *Plan) error {
 }
 
 // keys lists the runs that have a folder here.
-func (s *spool) keys() ([]Key, error) {
-	entries, err := os.ReadDir(filepath.Join(s.conf.Spool, stepsDir))
+func (s *spool) keys() ([]launch.Key, error) {
+	entries, err := os.ReadDir(filepath.Join(s.conf.Spool, launch.StepsDir))
 	if err != nil {
 		return nil, err
 	}
-	keys := make([]Key, 0, len(entries))
+	keys := make([]launch.Key, 0, len(entries))
 	for _, e := range entries {
-		if k, err := ParseKey(e.Name()); err == nil {
+		if k, err := launch.ParseKey(e.Name()); err == nil {
 			keys = append(keys, k)
 		}
 	}
@@ -285,14 +253,14 @@ func (s *spool) keys() ([]Key, error) {
 }
 
 // planned lists the runs with a stored plan: those whose epilog has still to run.
-func (s *spool) planned() ([]Key, error) {
+func (s *spool) planned() ([]launch.Key, error) {
 	entries, err := os.ReadDir(filepath.Join(s.conf.Spool, plansDir))
 	if err != nil {
 		return nil, err
 	}
-	var keys []Key
+	var keys []launch.Key
 	for _, e := range entries {
-		if k, err := ParseKey(e.Name()); err == nil {
+		if k, err := launch.ParseKey(e.Name()); err == nil {
 			keys = append(keys, k)
 		}
 	}
@@ -300,7 +268,7 @@ func (s *spool) planned() ([]Key, error) {
 }
 
 // finish forgets the plan of a run whose epilog has run and whose groups are gone.
-func (s *spool) finish(k Key, expires, nowMS int64) error {
+func (s *spool) finish(k launch.Key, expires, nowMS int64) error {
 	if err := s.markDone(k, expires, nowMS); err != nil {
 		return err
 	}
@@ -313,19 +281,19 @@ func (s *spool) finish(k Key, expires, nowMS int64) error {
 
 // remove takes away what the run left. The folders hold what users and shepherds made: os.Root
 // never leaves the spool, whatever links are in there.
-func (s *spool) remove(k Key, keepOutput, lastStep bool) error {
+func (s *spool) remove(k launch.Key, keepOutput, lastStep bool) error {
 	root, err := os.OpenRoot(s.conf.Spool)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	errs := []error{root.RemoveAll(filepath.Join(stepsDir, k.String()))}
+	errs := []error{root.RemoveAll(filepath.Join(launch.StepsDir, k.String()))}
 	if lastStep {
-		errs = append(errs, root.RemoveAll(strings.TrimPrefix(WorkFolder("", k), "/")))
+		errs = append(errs, root.RemoveAll(strings.TrimPrefix(launch.WorkFolder("", k), "/")))
 	}
 	if !keepOutput {
 		for _, stderr := range []bool{false, true} {
-			errs = append(errs, root.RemoveAll(strings.TrimPrefix(OutputFile("", k, stderr), "/")))
+			errs = append(errs, root.RemoveAll(strings.TrimPrefix(launch.OutputFile("", k, stderr), "/")))
 		}
 	}
 	return errors.Join(errs...)

@@ -1,4 +1,4 @@
-package launch
+package server
 
 import (
 	"context"
@@ -10,13 +10,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
 )
 
 // hookPath is the PATH of prolog and epilog: nothing of the user's reaches a program of root's.
 const hookPath = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 // runHook runs prolog or epilog and waits for it, at most HookTime.
-func (s *Server) runHook(ctx context.Context, program, scriptContext string, p *Plan) error {
+func (s *Server) runHook(ctx context.Context, program, scriptContext string, p *launch.Plan) error {
 	if err := checkHook(program, s.conf.Rootless); err != nil {
 		return err
 	}
@@ -69,7 +71,7 @@ func checkHook(program string, rootless bool) error {
 }
 
 // hookEnv is the whole environment of a prolog or epilog.
-func hookEnv(scriptContext string, p *Plan) []string {
+func hookEnv(scriptContext string, p *launch.Plan) []string {
 	v := &p.Epilog
 	id := strconv.FormatUint(uint64(p.Key.Job), 10)
 	env := []string{

@@ -1,14 +1,14 @@
-package launch
+package server
 
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/tensorgrid/tensorgrid/nodeagent/cgroup"
+	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
 )
 
 // errNoStep is the answer for a step that has no process here.
@@ -19,7 +19,7 @@ const maxSignal = 64
 
 // signal sends a signal to the processes of a step. Numbers of processes can be given again by the
 // kernel, so each process is held by a descriptor first and looked for in the group once more after.
-func (s *Server) signal(r *Signal) error {
+func (s *Server) signal(r *launch.Signal) error {
 	if r.Number < 1 || r.Number > maxSignal {
 		return fmt.Errorf("signal %d: %w", r.Number, unix.EINVAL)
 	}
@@ -39,7 +39,7 @@ func (s *Server) signal(r *Signal) error {
 	}
 	shell := 0
 	if r.Batch || r.Steps {
-		shell = batchShell(pids)
+		shell = launch.BatchShell(pids)
 	}
 	sent := 0
 	var errs []error
@@ -62,7 +62,7 @@ func (s *Server) signal(r *Signal) error {
 	return errors.Join(errs...)
 }
 
-func (s *Server) hold(k Key, g *cgroup.Group) (map[int]int, error) {
+func (s *Server) hold(k launch.Key, g *cgroup.Group) (map[int]int, error) {
 	pids, err := s.members(k, g)
 	if err != nil {
 		return nil, err
@@ -85,27 +85,11 @@ func (s *Server) hold(k Key, g *cgroup.Group) (map[int]int, error) {
 }
 
 // members are the processes of a step: those of its group or, without groups, the shepherd's descent.
-func (s *Server) members(k Key, g *cgroup.Group) ([]int, error) {
+func (s *Server) members(k launch.Key, g *cgroup.Group) ([]int, error) {
 	if s.groups.Name() == cgroup.None {
-		return Descent(StepFolder(s.conf.Spool, k))
+		return launch.Descent(launch.StepFolder(s.conf.Spool, k))
 	}
 	return g.Procs()
-}
-
-// batchShell finds the first process of the step: the oldest that leads a session and whose parent
-// is not in the group. 0 when it is gone.
-func batchShell(pids []int) int {
-	shell, oldest := 0, uint64(0)
-	for _, pid := range pids {
-		st, err := readStat(pid)
-		if err != nil || st.session != pid || slices.Contains(pids, st.parent) {
-			continue
-		}
-		if shell == 0 || st.start < oldest {
-			shell, oldest = pid, st.start
-		}
-	}
-	return shell
 }
 
 // killRounds and killPause bound the killing of a step that no group holds.
@@ -115,13 +99,13 @@ const (
 )
 
 // kill ends every process of a step with SIGKILL. A step with no process is no error.
-func (s *Server) kill(k Key) error {
+func (s *Server) kill(k launch.Key) error {
 	g := s.groups.Group(cgroup.Key(k), nil)
 	if s.groups.Name() != cgroup.None {
 		return g.Kill()
 	}
 	for range killRounds {
-		err := s.signal(&Signal{Key: k, Number: int(unix.SIGKILL)})
+		err := s.signal(&launch.Signal{Key: k, Number: int(unix.SIGKILL)})
 		if errors.Is(err, unix.ESRCH) {
 			return nil
 		}

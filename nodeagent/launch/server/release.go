@@ -1,4 +1,4 @@
-package launch
+package server
 
 import (
 	"context"
@@ -9,11 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tensorgrid/tensorgrid/nodeagent/cgroup"
+	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
 )
 
 // release runs the epilog and removes the groups, and then the step's folder unless the record must
 // stay. Both halves may be asked for again: what is gone is not an error.
-func (s *Server) release(ctx context.Context, r *Release) error {
+func (s *Server) release(ctx context.Context, r *launch.Release) error {
 	unlock := s.jobs.lockStep(r.Key)
 	defer unlock()
 	p, err := s.spool.readPlan(r.Key)

@@ -1,13 +1,17 @@
-package launch
+package server
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
+)
 
 // jobTable counts the steps of each run on this node, so that the prolog runs before the first and
 // the epilog after the last, each once.
 type jobTable struct {
 	mu    sync.Mutex
 	runs  map[runKey]*runEntry
-	steps map[Key]*stepLock
+	steps map[launch.Key]*stepLock
 }
 
 type runKey struct{ job, run uint32 }
@@ -15,7 +19,7 @@ type runKey struct{ job, run uint32 }
 type runEntry struct {
 	mu    sync.Mutex // held while prolog or epilog runs
 	ready bool       // the prolog has succeeded
-	steps map[Key]bool
+	steps map[launch.Key]bool
 }
 
 type stepLock struct {
@@ -24,7 +28,7 @@ type stepLock struct {
 }
 
 // adopt takes over the runs that an earlier launcher left: their prolog has run.
-func (t *jobTable) adopt(keys []Key) {
+func (t *jobTable) adopt(keys []launch.Key) {
 	for _, k := range keys {
 		e := t.entry(k)
 		e.ready = true
@@ -33,10 +37,10 @@ func (t *jobTable) adopt(keys []Key) {
 }
 
 // lockStep keeps two orders for one step apart. The caller must call what it returns.
-func (t *jobTable) lockStep(k Key) (unlock func()) {
+func (t *jobTable) lockStep(k launch.Key) (unlock func()) {
 	t.mu.Lock()
 	if t.steps == nil {
-		t.steps = map[Key]*stepLock{}
+		t.steps = map[launch.Key]*stepLock{}
 	}
 	l := t.steps[k]
 	if l == nil {
@@ -56,7 +60,7 @@ func (t *jobTable) lockStep(k Key) (unlock func()) {
 	}
 }
 
-func (t *jobTable) entry(k Key) *runEntry {
+func (t *jobTable) entry(k launch.Key) *runEntry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.runs == nil {
@@ -64,14 +68,14 @@ func (t *jobTable) entry(k Key) *runEntry {
 	}
 	e := t.runs[runKey{k.Job, k.Run}]
 	if e == nil {
-		e = &runEntry{steps: map[Key]bool{}}
+		e = &runEntry{steps: map[launch.Key]bool{}}
 		t.runs[runKey{k.Job, k.Run}] = e
 	}
 	return e
 }
 
 // enter adds a step to its run; the first one runs prolog, others wait for it.
-func (t *jobTable) enter(k Key, prolog func() error) error {
+func (t *jobTable) enter(k launch.Key, prolog func() error) error {
 	e := t.entry(k)
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -88,7 +92,7 @@ func (t *jobTable) enter(k Key, prolog func() error) error {
 
 // leave takes a step off its run; after the last one epilog runs. A step that is not there changes
 // nothing.
-func (t *jobTable) leave(k Key, epilog func() error) error {
+func (t *jobTable) leave(k launch.Key, epilog func() error) error {
 	e := t.entry(k)
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -107,7 +111,7 @@ func (t *jobTable) leave(k Key, epilog func() error) error {
 }
 
 // empty tells whether no step of the run is here.
-func (t *jobTable) empty(k Key) bool {
+func (t *jobTable) empty(k launch.Key) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.runs[runKey{k.Job, k.Run}] == nil

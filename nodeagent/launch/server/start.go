@@ -1,4 +1,4 @@
-package launch
+package server
 
 import (
 	"bufio"
@@ -16,6 +16,7 @@ import (
 	"github.com/tensorgrid/tensorgrid/internal/cred"
 	"github.com/tensorgrid/tensorgrid/internal/job"
 	"github.com/tensorgrid/tensorgrid/nodeagent/cgroup"
+	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
 )
 
 // causeError carries which side was to blame.
@@ -35,7 +36,7 @@ func blame(cause job.Cause, err error) error {
 }
 
 // start verifies an order and starts its step, once per run.
-func (s *Server) start(ctx context.Context, order *Start) *Reply {
+func (s *Server) start(ctx context.Context, order *launch.Start) *launch.Reply {
 	l, err := s.verify.verify(order)
 	if err != nil {
 		return failure(job.CauseCredential, err)
@@ -49,13 +50,13 @@ func (s *Server) start(ctx context.Context, order *Start) *Reply {
 		}
 		return failure(cause, fmt.Errorf("start %s: %w", keyOf(l), err))
 	}
-	return &Reply{Start: started}
+	return &launch.Reply{Start: started}
 }
 
-func keyOf(l *cred.Launch) Key { return Key{Job: l.JobID, Run: l.Run, Step: l.Step} }
+func keyOf(l *cred.Launch) launch.Key { return launch.Key{Job: l.JobID, Run: l.Run, Step: l.Step} }
 
 // startVerified claims the run and brings it up; what was made is taken back when a part fails.
-func (s *Server) startVerified(ctx context.Context, l *cred.Launch, order *Start) (int64, error) {
+func (s *Server) startVerified(ctx context.Context, l *cred.Launch, order *launch.Start) (int64, error) {
 	k := keyOf(l)
 	p, err := s.plan(l, order)
 	if err != nil {
@@ -80,7 +81,7 @@ func (s *Server) startVerified(ctx context.Context, l *cred.Launch, order *Start
 	return started, nil
 }
 
-func (s *Server) bringUp(ctx context.Context, p *storedPlan, l *cred.Launch, order *Start) (int64, error) {
+func (s *Server) bringUp(ctx context.Context, p *storedPlan, l *cred.Launch, order *launch.Start) (int64, error) {
 	file, err := s.spool.writePlan(p)
 	if err != nil {
 		if errors.Is(err, fs.ErrExist) {
@@ -106,7 +107,7 @@ func (s *Server) bringUp(ctx context.Context, p *storedPlan, l *cred.Launch, ord
 	return s.fork(ctx, file)
 }
 
-func (s *Server) prolog(ctx context.Context, p *Plan) error {
+func (s *Server) prolog(ctx context.Context, p *launch.Plan) error {
 	if s.conf.Prolog == "" {
 		return nil
 	}
@@ -117,18 +118,18 @@ func (s *Server) prolog(ctx context.Context, p *Plan) error {
 }
 
 // plan turns a verified credential into what the shepherd is told.
-func (s *Server) plan(l *cred.Launch, order *Start) (*storedPlan, error) {
+func (s *Server) plan(l *cred.Launch, order *launch.Start) (*storedPlan, error) {
 	k := keyOf(l)
 	limits := s.limits(&l.Alloc)
-	p := &storedPlan{Expires: l.Expires, Plan: Plan{Key: k, Cluster: l.Cluster, Node: l.Node,
+	p := &storedPlan{Expires: l.Expires, Plan: launch.Plan{Key: k, Cluster: l.Cluster, Node: l.Node,
 		UID: l.UID, GID: l.GID, Groups: l.Groups, Umask: l.Umask,
-		Script: filepath.Join(StepFolder(s.conf.Spool, k), ScriptFile), Args: order.Args, Env: order.Env,
+		Script: filepath.Join(launch.StepFolder(s.conf.Spool, k), launch.ScriptFile), Args: order.Args, Env: order.Env,
 		WorkDir: l.WorkDir, StdIn: l.StdIn, StdOut: l.StdOut, StdErr: l.StdErr, Append: l.Append,
 		TimeLimit: l.TimeLimit, KillWait: l.KillWait, Lease: l.Lease, Rootless: s.conf.Rootless,
 		StepUID: s.conf.StepUID, StepGID: s.conf.StepGID, AgentGID: s.conf.AgentGID,
-		StepDir: StepFolder(s.conf.Spool, k), AgentSocket: s.conf.AgentSocket, LaunchSocket: s.conf.Socket,
+		StepDir: launch.StepFolder(s.conf.Spool, k), AgentSocket: s.conf.AgentSocket, LaunchSocket: s.conf.Socket,
 		Group: s.groups.Group(cgroup.Key(k), &limits),
-		Epilog: EpilogVars{User: l.User, JobName: l.JobName, Partition: l.Partition, Account: l.Account,
+		Epilog: launch.EpilogVars{User: l.User, JobName: l.JobName, Partition: l.Partition, Account: l.Account,
 			NodeList: l.NodeList, Devices: devices(&l.Alloc)},
 	}}
 	if l.Signal != "" {
@@ -140,11 +141,11 @@ func (s *Server) plan(l *cred.Launch, order *Start) (*storedPlan, error) {
 	}
 	if !l.SharedFS {
 		p.Spooled = true
-		p.WorkDir = WorkFolder(s.conf.Spool, k)
-		p.StdOut = OutputFile(s.conf.Spool, k, false)
+		p.WorkDir = launch.WorkFolder(s.conf.Spool, k)
+		p.StdOut = launch.OutputFile(s.conf.Spool, k, false)
 		p.StdIn = ""
 		if l.StdErr != "" && l.StdErr != l.StdOut {
-			p.StdErr = OutputFile(s.conf.Spool, k, true)
+			p.StdErr = launch.OutputFile(s.conf.Spool, k, true)
 		} else {
 			p.StdErr = ""
 		}
@@ -200,6 +201,16 @@ func devices(a *job.NodeAlloc) string {
 // control files to find out how many.
 var shepherdEnv = []string{"GOMAXPROCS=1", "GOGC=off", "GOMEMLIMIT=24MiB", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
 
+// shepherdIDs: the shepherd begins with root's uid, which it needs to start the job, but has no other
+// id of root's from its first instruction on.
+func (s *Server) shepherdIDs() *syscall.SysProcAttr {
+	attr := &syscall.SysProcAttr{Setsid: true}
+	if !s.conf.Rootless {
+		attr.Credential = &syscall.Credential{Uid: 0, Gid: uint32(s.conf.StepGID), Groups: []uint32{uint32(s.conf.AgentGID)}}
+	}
+	return attr
+}
+
 // maxStarted bounds a shepherd's answer in bytes.
 const maxStarted = 64 << 10
 
@@ -217,7 +228,7 @@ func (s *Server) fork(ctx context.Context, plan *os.File) (int64, error) {
 	}
 	defer r.Close()
 	null := s.null.Fd()
-	attr := &syscall.ProcAttr{Dir: "/", Env: shepherdEnv, Sys: &syscall.SysProcAttr{Setsid: true},
+	attr := &syscall.ProcAttr{Dir: "/", Env: shepherdEnv, Sys: s.shepherdIDs(),
 		Files: []uintptr{null, null, s.crash.Fd(), plan.Fd(), w.Fd()}}
 	_, _, err = s.reaper.start([]string{s.conf.Shepherd}, attr, false)
 	w.Close()
@@ -228,7 +239,7 @@ func (s *Server) fork(ctx context.Context, plan *os.File) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("the shepherd died before it answered (see shepherd.log in the spool): %w", err)
 	}
-	var answer Started
+	var answer launch.Started
 	if err := json.Unmarshal(line, &answer); err != nil {
 		return 0, fmt.Errorf("answer of the shepherd: %w", err)
 	}

@@ -1,4 +1,4 @@
-package launch
+package server
 
 import (
 	"crypto/ed25519"
@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tensorgrid/tensorgrid/internal/cred"
+	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
 )
 
 // maxClockSkew is how far a controller's clock may be ahead of ours.
@@ -64,7 +65,7 @@ func newVerifier(c *Conf, now func() time.Time) (*verifier, error) {
 }
 
 // verify checks everything that can be known of an order before anything is done for it.
-func (v *verifier) verify(s *Start) (*cred.Launch, error) {
+func (v *verifier) verify(s *launch.Start) (*cred.Launch, error) {
 	now := v.now()
 	key, err := v.signer(s.Certificate, now)
 	if err != nil {
@@ -191,7 +192,7 @@ func (c *Conf) allowsGID(g uint32) bool {
 }
 
 // shape refuses what no kernel call could take.
-func (v *verifier) shape(l *cred.Launch, s *Start) error {
+func (v *verifier) shape(l *cred.Launch, s *launch.Start) error {
 	if l.SharedFS && !filepath.IsAbs(l.WorkDir) {
 		return fmt.Errorf("work directory %q is not absolute", l.WorkDir)
 	}
