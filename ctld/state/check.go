@@ -73,6 +73,9 @@ func (c *checker) records() {
 		c.fail("dependencies: %d watched ids and %d names, the records have %d and %d",
 			len(c.p.dependents), len(c.p.singles), len(priv.dependents), len(priv.singles))
 	}
+	if !reflect.DeepEqual(c.p.arrayStats, priv.arrayStats) {
+		c.fail("the counts of arrays are not those of their records")
+	}
 	for id, set := range priv.dependents {
 		if got := c.p.dependents[id]; got == nil {
 			c.fail("nothing is noted to wait for job %d", id)

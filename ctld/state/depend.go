@@ -54,29 +54,30 @@ func (t *tables) knows(d job.DepJob) bool {
 
 // depend sets how j, not stored yet, stands with its dependency.
 func (t *Tx) depend(j *Job, dep *job.Dependency) {
+	j.Dep, j.EligibleAt = DepMet, 0
+	if len(dep.Terms) == 0 {
+		return
+	}
 	best, worst := never, met
-	var start, any int64
+	var last, first int64
 	for i := range dep.Terms {
 		v, at := t.judge(j, &dep.Terms[i])
 		best, worst = max(best, v), min(worst, v)
 		if v == met {
-			start = max(start, at)
-			if any == 0 || at < any {
-				any = at
+			if last = max(last, at); first == 0 || at < first {
+				first = at
 			}
 		}
 	}
-	v := worst
+	v, at := worst, last
 	if dep.Any {
-		v, start = best, any
+		v, at = best, first
 	}
-	if len(dep.Terms) == 0 {
-		v, start = met, 0
-	}
-	j.Dep, j.EligibleAt = DepWaits, 0
 	switch v {
 	case met:
-		j.Dep, j.EligibleAt = DepMet, start
+		j.EligibleAt = at
+	case waits:
+		j.Dep = DepWaits
 	case never:
 		j.Dep = DepNever
 	}
@@ -90,77 +91,166 @@ func (t *Tx) judge(j *Job, term *job.DepTerm) (v verdict, at int64) {
 	}
 	v = met
 	for _, d := range term.Jobs {
-		for _, other := range t.depRecords(j, term.Type, d) {
-			ov, oat := judgeRecord(term.Type, other, d.Delay)
-			v, at = min(v, ov), max(at, oat)
-		}
+		dv, dat := t.judgeTarget(j, term.Type, d)
+		v, at = min(v, dv), max(at, dat)
 	}
 	return v, at
 }
 
-// depRecords gives the records that one job of a condition stands for. A job that left memory had
-// ended before that: nothing more is known of it and it holds nobody up.
-func (t *tables) depRecords(j *Job, kind job.DepType, d job.DepJob) []*Job {
+// judgeTarget finds how j stands with one job of a condition. A job that left memory ended long
+// before that: it was judged then, and holds nobody up now.
+func (t *Tx) judgeTarget(j *Job, kind job.DepType, d job.DepJob) (verdict, int64) {
 	one := t.Job(d.ID)
+	stat := t.arrayStats[d.ID]
 	task := d.Task
-	if kind == job.DepAfterCorr && task == job.NoTask && j.ArrayTask >= 0 {
-		task = j.ArrayTask
+	if kind == job.DepAfterCorr && task == job.NoTask && stat != nil && j.ArrayID != 0 {
+		if task = j.ArrayTask; task == job.NoTask {
+			return waits, 0 // an array's waiting record: its tasks are judged one by one
+		}
+		if !t.hadTask(d.ID, task) {
+			return never, 0
+		}
 	}
-	if task != job.NoTask {
+	switch {
+	case task != job.NoTask:
 		if other := t.ArrayTask(d.ID, task); other != nil {
-			return []*Job{other}
+			return judgeRecord(kind, other, d.Delay)
 		}
 		if one != nil && one.Waiting != nil && one.Waiting.Contains(uint32(task)) {
-			return []*Job{one}
+			return judgeRecord(kind, one, d.Delay)
 		}
-		if kind != job.DepAfterCorr {
-			return nil
+	case one != nil && one.ArrayID != d.ID:
+		return judgeRecord(kind, one, d.Delay)
+	case stat != nil:
+		return t.judgeArray(kind, d, stat)
+	}
+	return met, 0
+}
+
+// hadTask tells whether an array was submitted with a task of that number.
+func (t *Tx) hadTask(base uint32, task int64) bool {
+	one := t.Job(base)
+	if one == nil {
+		return true // not known any more
+	}
+	set, _, err := job.ParseArray(one.Spec.Array, 0)
+	return err != nil || set.Contains(uint32(task))
+}
+
+// arrayStat counts the records of one array, so that who waits for the whole of it is judged
+// without a walk over its tasks.
+type arrayStat struct {
+	records   int
+	live      int // not ended, or completing
+	unstarted int // never started and not cancelled
+	failed    int // ended otherwise than COMPLETED
+}
+
+func (s *arrayStat) add(j *Job, by int) {
+	s.records += by
+	if isLive(j) {
+		s.live += by
+	} else if j.State != job.Completed {
+		s.failed += by
+	}
+	if j.State == job.Pending && j.Restarts == 0 {
+		s.unstarted += by
+	}
+}
+
+// indexStats keeps the counts of arrays.
+func (t *Tx) indexStats(old, j *Job) {
+	base := either(old, j).ArrayID
+	if base == 0 {
+		return
+	}
+	s := t.arrayStats[base]
+	if s == nil {
+		s = new(arrayStat)
+		t.arrayStats[base] = s
+	}
+	if old != nil {
+		s.add(old, -1)
+	}
+	if j != nil {
+		s.add(j, 1)
+	}
+	if s.records == 0 {
+		delete(t.arrayStats, base)
+	}
+}
+
+// judgeArray finds how a whole array meets one kind of condition.
+func (t *Tx) judgeArray(kind job.DepType, d job.DepJob, s *arrayStat) (verdict, int64) {
+	switch kind {
+	case job.DepAfter:
+		if s.unstarted > 0 {
+			return waits, 0
 		}
+		var last int64
+		for _, other := range append(t.ArrayTasks(d.ID), t.waitingParts(d.ID)...) {
+			_, at := judgeRecord(kind, other, d.Delay)
+			last = max(last, at)
+		}
+		return met, last
+	case job.DepAfterOK, job.DepAfterCorr:
+		switch {
+		case s.failed > 0:
+			return never, 0
+		case s.live > 0:
+			return waits, 0
+		}
+		return met, 0
+	case job.DepAfterNot:
+		switch {
+		case s.live > 0:
+			return waits, 0
+		case s.failed > 0:
+			return met, 0
+		}
+		return never, 0
 	}
-	if one != nil && one.ArrayID != d.ID {
-		return []*Job{one}
+	if s.live > 0 {
+		return waits, 0
 	}
-	list := t.ArrayTasks(d.ID)
-	if one != nil && one.ArrayTask < 0 {
-		list = append(list, one)
-	}
-	return list
+	return met, 0
 }
 
 // judgeRecord finds how one record meets one kind of condition.
 func judgeRecord(kind job.DepType, other *Job, delay int64) (verdict, int64) {
-	over := other.State.Ended() && other.Flags&job.Completing == 0
-	ok := other.State == job.Completed
+	over, ok := !isLive(other), other.State == job.Completed
 	switch kind {
 	case job.DepAfter:
 		switch {
-		case isRunning(other) || other.State.Ended() && other.Start > 0:
-			return met, other.Start + delay
-		case other.State.Ended():
-			return met, other.End + delay
-		}
-		return waits, 0
-	case job.DepAfterOK, job.DepAfterCorr:
-		switch {
-		case over && ok:
-			return met, 0
+		case other.Start > 0:
+			return met, delayed(other.Start, delay)
 		case over:
-			return never, 0
-		}
-		return waits, 0
-	case job.DepAfterNot:
-		switch {
-		case over && !ok:
+			return met, delayed(other.End, delay)
+		case other.Restarts > 0:
 			return met, 0
-		case over:
-			return never, 0
 		}
 		return waits, 0
+	case job.DepAfterOK, job.DepAfterCorr, job.DepAfterNot:
+		switch {
+		case !over:
+			return waits, 0
+		case ok == (kind != job.DepAfterNot):
+			return met, 0
+		}
+		return never, 0
 	}
 	if over {
 		return met, 0
 	}
 	return waits, 0
+}
+
+// delayed is a time after another; without a delay there is nothing to wait for.
+func delayed(at, delay int64) int64 {
+	if delay == 0 {
+		return 0
+	}
+	return at + delay
 }
 
 // judgeSingleton: no live record of the same user and name came before.
@@ -176,11 +266,15 @@ func (t *Tx) judgeSingleton(j *Job) verdict {
 	return met
 }
 
-// indexDependency keeps who waits for whom, and looks again at those who wait for a record that
-// has changed.
+// watches tells whether a record waits for others. Once met a dependency stays met.
+func watches(j *Job) bool {
+	return j != nil && j.State == job.Pending && j.Spec.Dependency != "" && j.Dep != DepMet
+}
+
+// indexDependency keeps who waits for whom, and notes those who wait for a record that has changed.
 func (t *Tx) indexDependency(old, j *Job) {
-	was := old != nil && old.State == job.Pending && old.Spec.Dependency != ""
-	is := j != nil && j.State == job.Pending && j.Spec.Dependency != ""
+	t.indexStats(old, j)
+	was, is := watches(old), watches(j)
 	if was && !(is && old.Spec.Dependency == j.Spec.Dependency && old.Spec.Name == j.Spec.Name) {
 		t.eachWatched(old, func(id uint32) { removeFrom(t.dependents, id, old.ID) }, func(n singleName) { removeFrom(t.singles, n, old.ID) })
 		was = false
@@ -188,7 +282,7 @@ func (t *Tx) indexDependency(old, j *Job) {
 	if is && !was {
 		t.eachWatched(j, func(id uint32) { addTo(t.dependents, id, j.ID) }, func(n singleName) { addTo(t.singles, n, j.ID) })
 	}
-	if old != nil && (len(t.dependents) > 0 || len(t.singles) > 0) {
+	if old != nil && j != nil && (len(t.dependents) > 0 || len(t.singles) > 0) {
 		t.noteDependents(old, j)
 	}
 }
@@ -209,21 +303,30 @@ func (t *Tx) eachWatched(j *Job, byID func(uint32), byName func(singleName)) {
 	}
 }
 
-// noteDependents remembers the records that wait for one that has changed, or left.
+// wakeup is a waiting record to be judged again because of one task (-1: whatever changed).
+type wakeup struct {
+	id   uint32
+	task int64
+}
+
+// noteDependents remembers the records that wait for one that has changed.
 func (t *Tx) noteDependents(old, j *Job) {
-	if j != nil && j.State == old.State && j.Flags == old.Flags && j.Spec == old.Spec && j.Waiting == old.Waiting {
+	if j.State == old.State && j.Flags == old.Flags && j.Spec == old.Spec {
 		return
 	}
-	note := func(id uint32, _ none) bool { t.woken = append(t.woken, id); return true }
+	note := func(id uint32, _ none) bool {
+		t.woken = append(t.woken, wakeup{id, j.ArrayTask})
+		return true
+	}
 	if set := t.dependents[old.ID]; set != nil {
 		set.Scan(note)
 	}
 	if set := t.dependents[old.ArrayID]; set != nil && old.ArrayID != old.ID {
 		set.Scan(note)
 	}
-	if set := t.singles[singleName{old.Spec.UID, old.Spec.Name}]; set != nil && isLive(old) && (j == nil || !isLive(j)) {
+	if set := t.singles[singleName{old.Spec.UID, old.Spec.Name}]; set != nil && isLive(old) && !isLive(j) {
 		if id, _, ok := set.Min(); ok { // the ones behind it wait for it
-			t.woken = append(t.woken, id)
+			t.woken = append(t.woken, wakeup{id, -1})
 		}
 	}
 }
@@ -231,7 +334,7 @@ func (t *Tx) noteDependents(old, j *Job) {
 // wake judges again those that were noted. One that is cancelled for it wakes others: they join
 // the same list, so that a long chain does not nest.
 func (t *Tx) wake() {
-	if t.waking {
+	if t.waking || len(t.woken) == 0 {
 		return
 	}
 	t.waking = true
@@ -241,24 +344,100 @@ func (t *Tx) wake() {
 	t.waking, t.woken = false, t.woken[:0]
 }
 
-func (t *Tx) judgeAgain(id uint32) {
-	old := t.Job(id)
-	if old == nil || old.State != job.Pending {
+func (t *Tx) judgeAgain(w wakeup) {
+	old := t.Job(w.id)
+	if old == nil || !watches(old) {
 		return
 	}
 	dep, err := job.ParseDependency(old.Spec.Dependency)
 	if err != nil {
 		return
 	}
+	if old.Waiting != nil && byTask(&dep) {
+		t.judgeTasks(old, &dep, w.task)
+		return
+	}
 	j := edit(old)
-	if t.depend(j, &dep); j.Dep == old.Dep && j.EligibleAt == old.EligibleAt {
+	t.depend(j, &dep)
+	t.putJudged(old, old, j, &dep)
+}
+
+// byTask tells whether a dependency is met by each task of an array for itself.
+func byTask(dep *job.Dependency) bool {
+	for _, term := range dep.Terms {
+		if term.Type == job.DepAfterCorr {
+			return true
+		}
+	}
+	return false
+}
+
+// judgeTasks judges the waiting tasks of an array one by one (or only the one that something
+// happened to), and gives those whose dependency is settled records of their own.
+func (t *Tx) judgeTasks(old *Job, dep *job.Dependency, only int64) {
+	settled := map[DepState][]uint32{}
+	at := map[uint32]int64{}
+	look := func(task uint32) bool {
+		trial := edit(old)
+		trial.Waiting, trial.ArrayTask = nil, int64(task)
+		if t.depend(trial, dep); trial.Dep != DepWaits {
+			settled[trial.Dep] = append(settled[trial.Dep], task)
+			at[task] = trial.EligibleAt
+		}
+		return true
+	}
+	if only >= 0 {
+		if old.Waiting.Contains(uint32(only)) {
+			look(uint32(only))
+		}
+	} else {
+		old.Waiting.Each(look)
+	}
+	for _, state := range []DepState{DepMet, DepNever} {
+		if state == old.Dep || len(settled[state]) == 0 {
+			continue
+		}
+		old = t.Job(old.ID)
+		part := job.NewSet(settled[state]...)
+		before, j := old, edit(old)
+		if part.Len() < old.Waiting.Len() {
+			if before, j = nil, t.cutOut(old, part); j == nil {
+				return
+			}
+		}
+		j.Dep = state
+		for task := range part.All() {
+			j.EligibleAt = max(j.EligibleAt, at[task])
+		}
+		t.putJudged(old, before, j, dep)
+		if before != nil {
+			return
+		}
+	}
+}
+
+// putJudged stores a record that was judged: old is what it was, before what it replaces (nil for
+// one that was cut out). What could never be met stays so when the job that it failed on is gone.
+func (t *Tx) putJudged(old, before, j *Job, dep *job.Dependency) {
+	if j.Dep == old.Dep && j.EligibleAt == old.EligibleAt || old.Dep == DepNever && j.Dep == DepMet && !t.knowsAll(dep) {
 		return
 	}
 	if j.Dep == DepNever && yes(j.Spec.RareValue("kill-on-invalid-dep")) && j.happen(job.EventCancel) {
 		j.Reason, j.End = job.ReasonDependencyNever, t.now
-	} else {
-		j.Eligible = j.eligibleAt(t.now)
+		t.settle(before, j)
+		return
 	}
-	t.capacity++
-	t.put(old, j)
+	j.Eligible = j.eligibleAt(t.now)
+	t.put(before, j)
+}
+
+func (t *Tx) knowsAll(dep *job.Dependency) bool {
+	for _, term := range dep.Terms {
+		for _, d := range term.Jobs {
+			if !t.knows(d) {
+				return false
+			}
+		}
+	}
+	return true
 }

@@ -114,10 +114,9 @@ func (n *Node) setState(u *NodeUpdate, now int64) *Refusal {
 	case "FAIL":
 		n.Flags |= node.Fail
 	case "RESUME", "IDLE":
-		if n.State == node.Down || n.State == node.Unknown && n.BootID != "" {
-			n.State = node.Idle
-			if n.BootID == "" {
-				n.State = node.Unknown
+		if n.State == node.Down {
+			if n.State = node.Idle; n.BootID == "" {
+				n.State = node.Unknown // until it registers
 			}
 		}
 		n.Flags &^= node.Drain | node.Fail

@@ -181,8 +181,15 @@ func setJobPartition(e *jobEdit, _, value string) *Refusal {
 	return nil
 }
 
-// setBegin takes an instant in UTC, relative ones to the state's clock.
+// unixDigits is the least number of digits that are read as Unix ms and not as a date.
+const unixDigits = 10
+
+// setBegin takes Unix ms, or an instant in UTC, relative ones to the state's clock.
 func setBegin(e *jobEdit, key, value string) *Refusal {
+	if ms, err := strconv.ParseInt(value, 10, 64); err == nil && len(value) >= unixDigits && ms > 0 {
+		e.spec.Begin, e.j.Begin = ms, ms
+		return nil
+	}
 	at, err := job.ParseInstant(value, time.UnixMilli(e.t.now).UTC())
 	if err != nil {
 		return badValue(key, value, "a time: "+err.Error())

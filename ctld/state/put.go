@@ -132,7 +132,20 @@ func (t *Tx) classify(old, j *Job) {
 	t.classes.Set(key, &class{key: key, number: t.classNums, spec: j.Spec, avoid: j.Avoid})
 }
 
+// mayStartSooner tells whether a waiting record has become, or may have become, easier to start:
+// it is new to the queue, or anything but the planner's words and its started tasks has changed.
+func mayStartSooner(old, j *Job) bool {
+	if j == nil || !isWaiting(j) || j.Priority == 0 || j.Dep != DepMet {
+		return false
+	}
+	return old == nil || !isWaiting(old) || old.Spec != j.Spec || old.Priority != j.Priority || old.Dep != j.Dep ||
+		old.Begin != j.Begin || old.EligibleAt != j.EligibleAt || old.ArrayLimit != j.ArrayLimit
+}
+
 func (t *Tx) indexWaiting(old, j *Job) {
+	if mayStartSooner(old, j) {
+		t.capacity++
+	}
 	was, is := old != nil && old.Class != "", j != nil && j.Class != ""
 	if was && is && old.Class == j.Class && old.Priority == j.Priority && old.SubmitSeq == j.SubmitSeq {
 		return
@@ -150,9 +163,6 @@ func (t *Tx) indexWaiting(old, j *Job) {
 		t.waiting.Set(waitKey{c.number, j.ID, j.Priority, j.SubmitSeq})
 		if !same {
 			t.countClass(c, 1)
-		}
-		if old == nil || !was || old.Priority < j.Priority {
-			t.capacity++
 		}
 	}
 }

@@ -190,7 +190,8 @@ type Silence struct {
 }
 
 // NodeSilent takes what the leader found. Runs on a node that goes DOWN wait for a proof that they
-// are dead: a new boot, the end of their lease, or an operator's word.
+// are dead: a new boot, the end of their lease, or an operator's word. Runs of which the node is
+// not the batch host are ended there.
 func (t *Tx) NodeSilent(s *Silence) *Refusal {
 	old := t.Node(s.Node)
 	if old == nil {
@@ -219,7 +220,13 @@ func (t *Tx) NodeSilent(s *Silence) *Refusal {
 
 func (t *Tx) awaitFence(n *Node) {
 	for _, id := range n.Jobs {
-		if old := t.Job(id); isRunning(old) && old.Reason != job.ReasonFencing {
+		old := t.Job(id)
+		i := slices.IndexFunc(old.Allocs, func(a job.NodeAlloc) bool { return a.Node == n.Name })
+		if i != 0 { // no process of the run is there; the batch host can be told to end it
+			t.nodeFailed(old, i)
+			continue
+		}
+		if isRunning(old) && old.Reason != job.ReasonFencing {
 			j := edit(old)
 			j.Reason, j.FailedNode = job.ReasonFencing, n.Name
 			t.put(old, j)

@@ -311,14 +311,14 @@ func (t *Tx) nodeFailed(old *Job, i int) {
 type JobTimer struct {
 	JobID uint32
 	Run   uint32
-	What  string // time_limit, signal, lease_over, signals_sent
+	What  string // time_limit, deadline, signal, lease_over, signals_sent
 	Seq   uint32 // signals_sent: the last signal that the agents know of
 }
 
 // JobTimer takes a moment; one of another run, or that cannot come now, changes nothing.
 func (t *Tx) JobTimer(m *JobTimer) {
 	old := t.Job(m.JobID)
-	if old == nil || old.Run != m.Run || !holdsAny(old) {
+	if old == nil || old.Run != m.Run || !holdsAny(old) && m.What != "deadline" {
 		return
 	}
 	j := edit(old)
@@ -327,6 +327,14 @@ func (t *Tx) JobTimer(m *JobTimer) {
 		if j.happen(job.EventTimeLimit) {
 			j.Reason, j.End, j.Kill, j.KillAt = job.ReasonTimeLimit, t.now, job.WhyTimeLimit, t.now
 			t.put(old, j)
+		}
+	case "deadline":
+		if j.happen(job.EventDeadline) {
+			j.Reason, j.End = job.ReasonDeadLine, t.now
+			if j.Flags&job.Completing != 0 && j.Kill == job.WhyNone {
+				j.Kill, j.KillAt = job.WhyTimeLimit, t.now
+			}
+			t.settle(old, j)
 		}
 	case "signal":
 		spec, err := job.ParseSignalSpec(j.Spec.Signal)

@@ -50,6 +50,9 @@ func (t *Tx) Submit(key string, digest []byte, spec *job.Spec) (id uint32, dupli
 	j.Priority = j.basePriority()
 	j.Eligible = j.eligibleAt(t.now)
 	t.put(nil, j)
+	if tasks != nil && j.Dep == DepWaits {
+		t.judgeAgain(wakeup{j.ID, -1}) // tasks whose counterpart has ended already
+	}
 	if key != "" {
 		t.keys.Set(keyName(spec.UID, key), keyRecord{job: j.ID, digest: [32]byte(digest), time: t.now})
 	}

@@ -140,7 +140,8 @@ type private struct {
 	ended      *btree.BTreeG[endKey]                   // ended records that hold nothing, oldest first
 	freeBlobs  *btree.Map[string, none]                // blobs without references
 	scratch    []byte
-	woken      []uint32 // waiting records whose dependencies are to be judged again
+	woken      []wakeup // waiting records whose dependencies are to be judged again
+	arrayStats map[uint32]*arrayStat
 	waking     bool
 }
 
@@ -165,6 +166,7 @@ func newPrivate() private {
 		dependents: map[uint32]*btree.Map[uint32, none]{},
 		singles:    map[singleName]*btree.Map[uint32, none]{},
 		orphanKeys: new(btree.Map[orphanKey, none]),
+		arrayStats: map[uint32]*arrayStat{},
 		ended: btree.NewBTreeGOptions(func(a, b endKey) bool {
 			return cmp.Or(cmp.Compare(a.end, b.end), cmp.Compare(a.id, b.id)) < 0
 		}, btree.Options{NoLocks: true}),
