@@ -130,28 +130,19 @@ func (c *controller) openReplica(ctx context.Context, dir string) error {
 	if c.Config.LogLevel == "debug" {
 		level = slog.LevelInfo
 	}
-	c.rep, err = replica.OpenMachine(ctx, replica.Config{
+	c.rep, err = replica.Open(ctx, replica.Config{
 		Name: c.Name, Voters: voters, Dir: dir,
 		Listener: newTLSListener(ln, c.id.Server(authn.RoleCtld)),
 		Dial:     tlsDialer(c.id.Client(authn.RoleCtld)),
 		Peers:    c.peers.Peer,
 		Now:      time.Now, Logger: c.Logger, RaftLevel: level,
 		HeartbeatTimeout: c.Config.HeartbeatTimeout, SnapshotBytes: c.Config.SnapshotBytes,
-	}, machine{fsm.New(state.New())})
+	}, fsm.New(state.New()))
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
 	return nil
 }
-
-// machine is the state machine as the replica drives it.
-type machine struct{ *fsm.FSM }
-
-// View implements replica.Machine.
-func (m machine) View() state.Viewer { return m.FSM.View() }
-
-// Snapshot implements replica.Machine.
-func (m machine) Snapshot() replica.Snapshot { return m.FSM.Snapshot() }
 
 // openServers wires leader, server and the two gRPC servers.
 func (c *controller) openServers() {

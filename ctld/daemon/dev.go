@@ -3,6 +3,8 @@ package daemon
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -34,8 +36,12 @@ const maxDevNodes = 64
 // not exist: a number from the range that Debian leaves to local administration.
 const devUID = 64989
 
-// devCluster is the name of every development cluster.
-const devCluster = "dev"
+// clusterOf names the development cluster of a folder. Nodes have their control groups by cluster and
+// node, so two clusters on one host must differ.
+func clusterOf(dir string) string {
+	sum := sha256.Sum256([]byte(dir))
+	return "dev-" + hex.EncodeToString(sum[:3])
+}
 
 func (d *devOptions) check() error {
 	switch {
@@ -82,6 +88,7 @@ func simGres(sim string) (string, error) {
 type devLayout struct {
 	devOptions
 	dir       string
+	cluster   string
 	bin       string // folder of the programs
 	root      bool
 	agent     account
@@ -153,7 +160,7 @@ func (d *devLayout) makeFolders() error {
 	if err != nil {
 		return fmt.Errorf("folder: %w", err)
 	}
-	d.dir = abs
+	d.dir, d.cluster = abs, clusterOf(abs)
 	own := account{uint32(os.Geteuid()), uint32(os.Getegid())}
 	type folder struct {
 		path string
@@ -259,7 +266,7 @@ func reachable(dir string) bool {
 func (d *devLayout) makeCertificates() error {
 	ca, err := authn.LoadCA(d.path("ca"))
 	if errors.Is(err, os.ErrNotExist) {
-		if ca, err = authn.NewCA(devCluster, rand.Reader, time.Now()); err == nil {
+		if ca, err = authn.NewCA(d.cluster, rand.Reader, time.Now()); err == nil {
 			err = ca.Write(d.path("ca"))
 		}
 	}
@@ -328,7 +335,7 @@ func (d *devLayout) writeGridConf() error {
 		return err
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "# A development cluster on one host, written by gctld --dev.\nClusterName=%s\n", devCluster)
+	fmt.Fprintf(&b, "# A development cluster on one host, written by gctld --dev.\nClusterName=%s\n", d.cluster)
 	fmt.Fprintf(&b, "TLSDir=%s\nSlurmdSpoolDir=%s\nNodeRunDir=%s\n", d.path("tls"), d.path("spool", "%n"), d.path("run", "%n"))
 	// The nodes share the host: each has what its line says, not what the host has.
 	fmt.Fprintf(&b, "SlurmdParameters=config_overrides\nSlurmdTimeout=30\nKillWait=5\nReturnToService=2\n")
@@ -375,7 +382,7 @@ func (d *devLayout) writeLaunchConfs() error {
 		n := d.nodeName(i)
 		var b strings.Builder
 		put := func(key string, value any) { fmt.Fprintf(&b, "%s = %v\n", key, value) }
-		put("cluster", devCluster)
+		put("cluster", d.cluster)
 		put("node", n)
 		put("ca", d.path("tls", authn.CAFile))
 		put("socket", d.path("run", n, "launcher.sock"))

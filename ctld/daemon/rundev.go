@@ -5,10 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -67,7 +72,7 @@ func runDev(ctx context.Context, f flags, stdout, stderr *os.File) error {
 // tell says where the cluster is and how to use it.
 func (d *devLayout) tell(w io.Writer) {
 	fmt.Fprintf(w, "gctld ready %s\n", d.dir)
-	fmt.Fprintf(w, "cluster %s: %d controllers, %d nodes, logs in %s\n", devCluster, d.controllers, d.nodes, d.path("log"))
+	fmt.Fprintf(w, "cluster %s: %d controllers, %d nodes, logs in %s\n", d.cluster, d.controllers, d.nodes, d.path("log"))
 	if !d.root {
 		fmt.Fprintln(w, "rootless: jobs run under this uid only, without control groups")
 	}
@@ -152,6 +157,9 @@ func (d *devLayout) shutDown(m *minder, stopNodes, stopDaemons context.CancelFun
 	stopDaemons()
 	m.wg.Wait()
 	m.endSteps()
+	if d.root {
+		d.removeGroups("/sys/fs/cgroup")
+	}
 	log.Info("cluster stopped", "folder", d.dir)
 }
 
@@ -164,4 +172,43 @@ func (d *devLayout) stepsLeft() bool {
 		}
 	}
 	return false
+}
+
+// maxGroupDepth is how deep below the mount point the launchers' groups are looked for.
+const maxGroupDepth = 8
+
+// removeGroups removes the nodes' control groups, which launchers keep while they are down. The
+// kernel refuses to remove a group that has processes; the cluster's name keeps others' apart.
+func (d *devLayout) removeGroups(root string) {
+	var found []string
+	ours := func(path string) bool {
+		name, ok := strings.CutPrefix(filepath.Base(path), d.cluster+"_n")
+		_, err := strconv.Atoi(name)
+		return ok && err == nil && filepath.Base(filepath.Dir(path)) == "tensorgrid"
+	}
+	depth := strings.Count(root, "/")
+	filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil || !e.IsDir():
+			return nil
+		case ours(path):
+			found = append(found, path)
+			return fs.SkipDir
+		case strings.Count(path, "/")-depth >= maxGroupDepth:
+			return fs.SkipDir
+		}
+		return nil
+	})
+	for _, top := range found {
+		var groups []string
+		filepath.WalkDir(top, func(path string, e fs.DirEntry, err error) error {
+			if err == nil && e.IsDir() {
+				groups = append(groups, path)
+			}
+			return nil
+		})
+		for _, g := range slices.Backward(groups) {
+			syscall.Rmdir(g)
+		}
+	}
 }

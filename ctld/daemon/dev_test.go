@@ -1,0 +1,154 @@
+package daemon
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tensorgrid/tensorgrid/conf"
+	"github.com/tensorgrid/tensorgrid/gres"
+	"github.com/tensorgrid/tensorgrid/gres/simgpu"
+	"github.com/tensorgrid/tensorgrid/internal/authn"
+	launch "github.com/tensorgrid/tensorgrid/nodeagent/launch/server"
+)
+
+// TestBoardsAreTheAgents: what grid.conf says of a simulated node is what its agent will register.
+func TestBoardsAreTheAgents(t *testing.T) {
+	specs := []string{"a100:4", "rtx4090:2,rtx3090:1"}
+	for name := range boards {
+		specs = append(specs, name)
+	}
+	for _, spec := range specs {
+		text, err := simGres(spec)
+		if err != nil {
+			t.Errorf("%s: %v", spec, err)
+			continue
+		}
+		items, err := gres.Parse(text)
+		if err != nil {
+			t.Errorf("%s: %q: %v", spec, text, err)
+			continue
+		}
+		board, err := simgpu.New("n1", spec)
+		if err != nil {
+			t.Errorf("the agent does not know %s: %v", spec, err)
+			continue
+		}
+		if got, want := gres.Total(items, "gpu"), uint64(len(board.Devices())); got != want {
+			t.Errorf("%s: %d devices in grid.conf, %d on the board", spec, got, want)
+		}
+	}
+	for _, bad := range []string{"a100", "a100:", "a100:0", ":2", "a100:x", ","} {
+		if got, err := simGres(bad); err == nil {
+			t.Errorf("--sim %q gives %q", bad, got)
+		}
+	}
+}
+
+func TestDevLayout(t *testing.T) {
+	d := &devLayout{devOptions: devOptions{nodes: 2, controllers: 3, sim: "dgx-a100", cpus: 8, memMiB: 1000, dir: shortDir(t),
+		set: []string{"KillWait=7"}}, root: os.Geteuid() == 0, bin: "/opt/bin"}
+	d.dir = d.devOptions.dir
+	self := account{uint32(os.Geteuid()), uint32(os.Getegid())}
+	d.agent, d.step = self, self
+	if d.root {
+		d.agent, d.step = account{devUID, devUID}, account{devUID, devUID}
+	}
+	for range 2 { // the second time everything is there already
+		for _, step := range []func() error{d.makeFolders, d.makeCertificates, d.writeGridConf, d.writeLaunchConfs} {
+			if err := step(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	cfg, err := conf.Load(d.path("grid.conf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(cfg.Controllers) != 3 || len(cfg.Nodes) != 2 || cfg.Nodes[0].Gres != "gpu:a100:8" || cfg.KillWait != 7*time.Second {
+		t.Errorf("grid.conf: %+v", cfg)
+	}
+	for _, n := range []string{"n1", "n2"} {
+		c, err := launch.LoadConf(d.path(n + ".launch.conf"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Node != n || c.Cluster != cfg.ClusterName || c.Spool != conf.NodePath(cfg.SpoolDir, n) || c.Rootless == d.root {
+			t.Errorf("launch.conf: %+v", c)
+		}
+	}
+	for _, name := range []string{"c1", "c2", "c3"} {
+		id, err := authn.OpenIdentity(cfg.TLSDir, name, time.Now)
+		if err != nil || id.Role() != authn.RoleCtld || id.Cluster() != cfg.ClusterName {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for path, want := range map[string]os.FileMode{"ca": 0o700, "state": 0o700, "ca/ca.key": 0o600, "tls/n1.key": 0o600} {
+		if info, err := os.Stat(d.path(path)); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: %v %v", path, info.Mode(), err)
+		}
+	}
+	if clusterOf("/a") == clusterOf("/b") {
+		t.Error("two folders, one cluster name")
+	}
+}
+
+func TestRemoveGroups(t *testing.T) {
+	root := t.TempDir()
+	d := &devLayout{cluster: "dev-abc123"}
+	for _, g := range []string{"cpu/tensorgrid/dev-abc123_n1/job_1/step_2", "memory/x/y/tensorgrid/dev-abc123_n2", "cpu/tensorgrid/dev-fffff_n1", "cpu/tensorgrid/dev-abc123_nx", "cpu/other/dev-abc123_n1"} {
+		if err := os.MkdirAll(filepath.Join(root, g), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.removeGroups(root)
+	var left []string
+	for _, g := range []string{"cpu/tensorgrid/dev-abc123_n1", "memory/x/y/tensorgrid/dev-abc123_n2", "cpu/tensorgrid/dev-fffff_n1", "cpu/tensorgrid/dev-abc123_nx", "cpu/other/dev-abc123_n1"} {
+		if _, err := os.Stat(filepath.Join(root, g)); err == nil {
+			left = append(left, g)
+		}
+	}
+	if want := []string{"cpu/tensorgrid/dev-fffff_n1", "cpu/tensorgrid/dev-abc123_nx", "cpu/other/dev-abc123_n1"}; !slices.Equal(left, want) {
+		t.Errorf("left %v, want %v", left, want)
+	}
+}
+
+// TestMinder: a child that dies is started again; at the end it gets TERM.
+func TestMinder(t *testing.T) {
+	dir := t.TempDir()
+	m := newMinder(quiet(), dir)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	marks := filepath.Join(dir, "marks")
+	m.start(ctx, child{name: "kid", make: func(ctx context.Context) *exec.Cmd {
+		// The first run dies at once, the second stays until it is told to go.
+		return exec.CommandContext(ctx, "/bin/sh", "-c",
+			`echo start >> "$0"; [ $(wc -l < "$0") -gt 1 ] || exit 3; trap 'echo term >> "$0"; exit 0' TERM; while :; do sleep 0.05; done`, marks)
+	}})
+	lines := func() string {
+		b, _ := os.ReadFile(marks)
+		return strings.TrimSpace(string(b))
+	}
+	deadline := time.Now().Add(20 * time.Second)
+	for lines() != "start\nstart" && time.Now().Before(deadline) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	pid, err := os.ReadFile(filepath.Join(dir, "kid.pid"))
+	if err != nil || len(pid) == 0 {
+		t.Errorf("pid file: %q %v", pid, err)
+	}
+	time.Sleep(100 * time.Millisecond) // the shell sets its trap after its line: nothing to wait on
+	cancel()
+	m.wg.Wait()
+	if got := lines(); got != "start\nstart\nterm" {
+		t.Errorf("marks %q", got)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "kid.pid")); err == nil {
+		t.Error("the pid file is still there")
+	}
+}
