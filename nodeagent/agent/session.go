@@ -41,7 +41,7 @@ func (a *Agent) sessions(ctx context.Context) {
 	back := newBackoff(a.d.Jitter)
 	next := int(a.d.Jitter() * float64(len(a.cfg.Controllers)))
 	address := a.cfg.Controllers[next].Address
-	redirects := 0
+	redirects, last := 0, ""
 	for ctx.Err() == nil {
 		welcomed, err := a.session(ctx, address)
 		if ctx.Err() != nil {
@@ -58,7 +58,11 @@ func (a *Agent) sessions(ctx context.Context) {
 			continue
 		}
 		redirects = 0
-		a.log.Warn("session ended", "controller", address, "err", err)
+		// An election is no news, and a controller that is away is news once.
+		if text := fmt.Sprint(err); welcomed || text != last && !errors.Is(err, errNoLeader) {
+			a.log.Warn("no session with a leader", "controller", address, "err", err)
+			last = text
+		}
 		if !welcomed {
 			next = (next + 1) % len(a.cfg.Controllers)
 			address = a.cfg.Controllers[next].Address
