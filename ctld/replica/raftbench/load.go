@@ -1,0 +1,81 @@
+package raftbench
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// Load runs the shape's callers against call, which submits PerCall commands and returns when
+// they are durable. seq is different for each call, so that no two submissions are alike.
+func Load(ctx context.Context, s Shape, call func(ctx context.Context, caller int, seq uint64) error) *Figures {
+	var (
+		wg      sync.WaitGroup
+		mu      sync.Mutex
+		all     []time.Duration
+		errs    int
+		last    string
+		counted atomic.Bool
+		stop    atomic.Bool
+		seq     atomic.Uint64
+	)
+	perCall := max(1, s.PerCall)
+	for caller := range s.Callers {
+		wg.Go(func() {
+			var mine []time.Duration
+			for !stop.Load() && ctx.Err() == nil {
+				began := time.Now()
+				from := counted.Load()
+				err := call(ctx, caller, seq.Add(1))
+				if err != nil {
+					mu.Lock()
+					errs, last = errs+1, err.Error()
+					mu.Unlock()
+					time.Sleep(10 * time.Millisecond)
+				} else if from && !stop.Load() {
+					mine = append(mine, time.Since(began))
+				}
+			}
+			mu.Lock()
+			all = append(all, mine...)
+			mu.Unlock()
+		})
+	}
+	sleep(ctx, s.Warmup)
+	cpu, began := cpuTime(), time.Now()
+	counted.Store(true)
+	sleep(ctx, s.Duration)
+	stop.Store(true)
+	took, used := time.Since(began), cpuTime()-cpu
+	wg.Wait()
+	f := &Figures{Count: len(all) * perCall, Errors: errs, LastError: last}
+	if len(all) == 0 {
+		return f
+	}
+	slices.Sort(all)
+	f.PerSecond = float64(f.Count) / took.Seconds()
+	f.P50, f.P99 = all[len(all)/2], all[len(all)*99/100]
+	f.CPU = used / time.Duration(f.Count)
+	return f
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// cpuTime is what this process has used so far.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
