@@ -243,7 +243,7 @@ func TestNotLost(t *testing.T) {
 	inBubble(t, func(h *host, c *controller) {
 		k, young := batch(7), batch(8)
 		st := h.place(k)
-		if err := os.Mkdir(filepath.Join(h.spool, stepsDir, stepName(young)), 0o755); err != nil {
+		if err := os.Mkdir(launch.StepFolder(h.spool, young), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		defer h.agent()()
@@ -353,7 +353,7 @@ func TestReportsTogether(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if left, err := os.ReadDir(filepath.Join(h.spool, stepsDir)); err != nil || len(left) != 0 {
+		if left, err := os.ReadDir(filepath.Join(h.spool, launch.StepsDir)); err != nil || len(left) != 0 {
 			t.Errorf("%d folders stay, %v", len(left), err)
 		}
 	})

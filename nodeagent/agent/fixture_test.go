@@ -55,7 +55,7 @@ func inBubble(t *testing.T, f func(h *host, c *controller)) {
 			t: t, spool: t.TempDir(), ctls: map[string]*controller{}, peer: 500,
 			probe: func() error { return nil }, steps: map[launch.Key]*step{},
 		}
-		for _, dir := range []string{stepsDir, outputDir} {
+		for _, dir := range []string{launch.StepsDir, launch.OutputDir} {
 			if err := os.Mkdir(filepath.Join(h.spool, dir), 0o755); err != nil {
 				t.Fatal(err)
 			}
@@ -431,13 +431,13 @@ func (l *fakeLauncher) do(req *launch.Request) *launch.Reply {
 	case req.Release != nil:
 		return l.release(req.Release)
 	}
-	entries, err := os.ReadDir(filepath.Join(l.h.spool, stepsDir))
+	entries, err := os.ReadDir(filepath.Join(l.h.spool, launch.StepsDir))
 	if err != nil {
 		return &launch.Reply{Err: err.Error()}
 	}
 	reply := &launch.Reply{Driver: "none", Missing: []string{"memory"}}
 	for _, e := range entries {
-		if k, ok := parseStepName(e.Name()); ok {
+		if k, err := launch.ParseKey(e.Name()); err == nil {
 			reply.Keys = append(reply.Keys, k)
 		}
 	}
@@ -456,7 +456,7 @@ func (l *fakeLauncher) start(o *launch.Start) *launch.Reply {
 		r := *l.refuse
 		return &r
 	}
-	dir := filepath.Join(l.h.spool, stepsDir, stepName(k))
+	dir := launch.StepFolder(l.h.spool, k)
 	if err := os.Mkdir(dir, 0o755); err != nil || l.over[k] {
 		return &launch.Reply{Err: "started before", Cause: uint8(job.CauseDuplicate)}
 	}
@@ -488,7 +488,7 @@ func (l *fakeLauncher) release(r *launch.Release) *launch.Reply {
 		return &launch.Reply{}
 	}
 	l.over[r.Key] = true
-	if err := os.RemoveAll(filepath.Join(l.h.spool, stepsDir, stepName(r.Key))); err != nil {
+	if err := os.RemoveAll(launch.StepFolder(l.h.spool, r.Key)); err != nil {
 		return &launch.Reply{Err: err.Error()}
 	}
 	return &launch.Reply{}
@@ -496,7 +496,7 @@ func (l *fakeLauncher) release(r *launch.Release) *launch.Reply {
 
 // folder tells whether the run has a folder.
 func (h *host) folder(k launch.Key) bool {
-	_, err := os.Stat(filepath.Join(h.spool, stepsDir, stepName(k)))
+	_, err := os.Stat(launch.StepFolder(h.spool, k))
 	return err == nil
 }
 
@@ -522,7 +522,7 @@ type step struct {
 }
 
 func (h *host) newStep(k launch.Key) *step {
-	s := &step{h: h, key: k, start: time.Now().UnixMilli(), dir: filepath.Join(h.spool, stepsDir, stepName(k)),
+	s := &step{h: h, key: k, start: time.Now().UnixMilli(), dir: launch.StepFolder(h.spool, k),
 		downs: make(chan shepherd.Down, 4096), gone: make(chan struct{})}
 	f, err := os.Create(filepath.Join(s.dir, shepherd.LockFile))
 	if err == nil {
@@ -540,7 +540,7 @@ func (h *host) newStep(k launch.Key) *step {
 
 // place makes a step that an earlier agent has left.
 func (h *host) place(k launch.Key) *step {
-	if err := os.Mkdir(filepath.Join(h.spool, stepsDir, stepName(k)), 0o755); err != nil {
+	if err := os.Mkdir(launch.StepFolder(h.spool, k), 0o755); err != nil {
 		h.t.Fatal(err)
 	}
 	return h.newStep(k)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"path/filepath"
 
 	"github.com/tensorgrid/tensorgrid/api/nodepb"
 	"github.com/tensorgrid/tensorgrid/internal/job"
@@ -75,9 +74,9 @@ func (s *spool) output(k launch.Key, stderr bool, offset, max int64) (data []byt
 	if max <= 0 || max > MaxChunk {
 		max = MaxChunk
 	}
-	f, err := s.open(outputName(k, stderr))
+	f, err := s.open(launch.OutputFile("", k, stderr))
 	if stderr && errors.Is(err, fs.ErrNotExist) {
-		f, err = s.open(outputName(k, false)) // one file takes both streams unless the job asked for two
+		f, err = s.open(launch.OutputFile("", k, false)) // one file takes both streams unless the job asked for two
 	}
 	if err != nil {
 		return nil, false, err
@@ -89,11 +88,4 @@ func (s *spool) output(k launch.Key, stderr bool, offset, max int64) (data []byt
 		return nil, false, fmt.Errorf("output: %w", err)
 	}
 	return buf[:n], err != nil, nil
-}
-
-func outputName(k launch.Key, stderr bool) string {
-	if stderr {
-		return filepath.Join(outputDir, stepName(k)+".err")
-	}
-	return filepath.Join(outputDir, stepName(k)+".out")
 }

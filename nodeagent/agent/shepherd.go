@@ -229,7 +229,7 @@ func (a *Agent) adopt(ctx context.Context, h *shepherd.Hello, c *shepherdConn) (
 	if r == nil {
 		there, err := a.spool.exists(h.Key)
 		if err != nil || !there {
-			return nil, fmt.Errorf("step %s has no folder here (%v)", stepName(h.Key), err)
+			return nil, fmt.Errorf("step %s has no folder here (%v)", h.Key, err)
 		}
 		if r, err = a.enter(h.Key); err != nil {
 			return nil, err

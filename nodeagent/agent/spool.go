@@ -9,19 +9,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
 	"github.com/tensorgrid/tensorgrid/nodeagent/shepherd"
-)
-
-// The spool's layout, below its root. A step's folder is named JOB.RUN.STEP.
-const (
-	stepsDir  = "steps"
-	outputDir = "output" // output/JOB.RUN.STEP.{out,err} of jobs without a shared file system
 )
 
 // maxRecord bounds an exit record.
@@ -47,33 +39,10 @@ func openSpool(path string) (*spool, error) {
 
 func (s *spool) close() { s.dir.Close() }
 
-func stepName(k launch.Key) string {
-	return strconv.FormatUint(uint64(k.Job), 10) + "." + strconv.FormatUint(uint64(k.Run), 10) + "." +
-		strconv.FormatUint(uint64(k.Step), 10)
-}
-
-// parseStepName reads JOB.RUN.STEP; only the form that stepName writes is taken.
-func parseStepName(name string) (launch.Key, bool) {
-	part := strings.Split(name, ".")
-	if len(part) != 3 {
-		return launch.Key{}, false
-	}
-	var n [3]uint32
-	for i, p := range part {
-		v, err := strconv.ParseUint(p, 10, 32)
-		if err != nil {
-			return launch.Key{}, false
-		}
-		n[i] = uint32(v)
-	}
-	k := launch.Key{Job: n[0], Run: n[1], Step: n[2]}
-	return k, stepName(k) == name
-}
-
 // steps lists the runs that have a folder. fs.ErrPermission: only the launcher can tell. More than
 // limit is an error: none may be overlooked.
 func (s *spool) steps(limit int) ([]launch.Key, error) {
-	dir, err := s.openat(stepsDir, unix.O_DIRECTORY)
+	dir, err := s.openat(launch.StepsDir, unix.O_DIRECTORY)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // the launcher has not been here yet
 	}
@@ -85,12 +54,12 @@ func (s *spool) steps(limit int) ([]launch.Key, error) {
 	for {
 		names, err := dir.Readdirnames(1024)
 		for _, name := range names {
-			if k, ok := parseStepName(name); ok {
+			if k, err := launch.ParseKey(name); err == nil {
 				keys = append(keys, k)
 			}
 		}
 		if len(keys) > limit {
-			return nil, fmt.Errorf("spool: more than %d step folders in %s", limit, filepath.Join(s.path, stepsDir))
+			return nil, fmt.Errorf("spool: more than %d step folders in %s", limit, filepath.Join(s.path, launch.StepsDir))
 		}
 		if errors.Is(err, io.EOF) {
 			return keys, nil
@@ -103,7 +72,7 @@ func (s *spool) steps(limit int) ([]launch.Key, error) {
 
 // exists tells whether the run has a folder.
 func (s *spool) exists(k launch.Key) (bool, error) {
-	dir, err := s.openat(filepath.Join(stepsDir, stepName(k)), unix.O_PATH|unix.O_DIRECTORY)
+	dir, err := s.openat(launch.StepFolder("", k), unix.O_PATH|unix.O_DIRECTORY)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -115,13 +84,13 @@ func (s *spool) exists(k launch.Key) (bool, error) {
 
 // lock opens the run's lock file.
 func (s *spool) lock(k launch.Key) (*os.File, error) {
-	return s.open(filepath.Join(stepsDir, stepName(k), shepherd.LockFile))
+	return s.open(filepath.Join(launch.StepFolder("", k), shepherd.LockFile))
 }
 
 // record reads the run's exit record. errNoRecord: there is none. errBadRecord: what is there is
 // no record of this run, and will not become one.
 func (s *spool) record(k launch.Key) (*shepherd.Record, error) {
-	data, err := s.readFile(filepath.Join(stepsDir, stepName(k), shepherd.RecordFile), maxRecord)
+	data, err := s.readFile(filepath.Join(launch.StepFolder("", k), shepherd.RecordFile), maxRecord)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errNoRecord
 	}
@@ -133,7 +102,7 @@ func (s *spool) record(k launch.Key) (*shepherd.Record, error) {
 		return nil, err
 	}
 	if rec.Key != k {
-		return nil, fmt.Errorf("%w: it is of step %s", errBadRecord, stepName(rec.Key))
+		return nil, fmt.Errorf("%w: it is of step %s", errBadRecord, rec.Key)
 	}
 	return rec, nil
 }

@@ -18,7 +18,7 @@ import (
 func newSpool(t *testing.T) *spool {
 	t.Helper()
 	dir := t.TempDir()
-	for _, name := range []string{stepsDir, outputDir} {
+	for _, name := range []string{launch.StepsDir, launch.OutputDir} {
 		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -31,33 +31,18 @@ func newSpool(t *testing.T) *spool {
 	return s
 }
 
-func TestStepNames(t *testing.T) {
-	k := launch.Key{Job: 4294967295, Run: 3, Step: 4294967291}
-	if got, ok := parseStepName(stepName(k)); !ok || got != k {
-		t.Errorf("%s came back as %v", stepName(k), got)
-	}
-	for _, bad := range []string{"", "1.2", "1.2.3.4", "01.2.3", "1.2.+3", "1.2.4294967296", "..", "a.b.c", "1.2.3 ", "-1.2.3", "1.2.3/x"} {
-		if k, ok := parseStepName(bad); ok {
-			t.Errorf("%q was taken for %v", bad, k)
-		}
-	}
-	if k.String() != stepName(k) {
-		t.Errorf("the launcher's folder is %s, ours %s", k, stepName(k))
-	}
-}
-
 func TestStepsLimit(t *testing.T) {
 	s := newSpool(t)
 	const limit = 5
 	for n := range uint32(limit) {
-		if err := os.Mkdir(filepath.Join(s.path, stepsDir, stepName(batch(n))), 0o755); err != nil {
+		if err := os.Mkdir(launch.StepFolder(s.path, batch(n)), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if keys, err := s.steps(limit); err != nil || len(keys) != limit {
 		t.Fatalf("%d keys, %v", len(keys), err)
 	}
-	if err := os.Mkdir(filepath.Join(s.path, stepsDir, stepName(batch(limit))), 0o755); err != nil {
+	if err := os.Mkdir(launch.StepFolder(s.path, batch(limit)), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.steps(limit); err == nil || !strings.Contains(err.Error(), "more than 5") {
@@ -67,7 +52,7 @@ func TestStepsLimit(t *testing.T) {
 
 func TestStepsWithoutLauncher(t *testing.T) {
 	s := newSpool(t)
-	if err := os.Remove(filepath.Join(s.path, stepsDir)); err != nil {
+	if err := os.Remove(filepath.Join(s.path, launch.StepsDir)); err != nil {
 		t.Fatal(err)
 	}
 	if keys, err := s.steps(MaxRuns); err != nil || len(keys) != 0 {
@@ -132,8 +117,8 @@ func TestPathTricks(t *testing.T) {
 		t.Fatal(err)
 	}
 	k := batch(7)
-	out := filepath.Join(s.path, outputDir, stepName(k)+".out")
-	dir := filepath.Join(s.path, stepsDir, stepName(k))
+	out := filepath.Join(s.path, launch.OutputDir, k.String()+".out")
+	dir := launch.StepFolder(s.path, k)
 	if err := os.WriteFile(filepath.Join(s.path, "inside"), []byte("secret"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +166,7 @@ func TestRecord(t *testing.T) {
 	if _, err := s.record(k); !errors.Is(err, errNoRecord) {
 		t.Errorf("no folder: %v", err)
 	}
-	dir := filepath.Join(s.path, stepsDir, stepName(k))
+	dir := launch.StepFolder(s.path, k)
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -261,21 +246,10 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-func FuzzStepName(f *testing.F) {
-	for _, s := range []string{"1.2.3", "1.2", "01.2.3", "4294967295.0.4294967291", "..", "1.2.3.4"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		if k, ok := parseStepName(s); ok && stepName(k) != s {
-			t.Errorf("%q became %q", s, stepName(k))
-		}
-	})
-}
-
 func TestReadOutputOverTheSession(t *testing.T) {
 	inBubble(t, func(h *host, c *controller) {
 		k := batch(7)
-		if err := os.WriteFile(filepath.Join(h.spool, outputDir, stepName(k)+".out"), []byte("hello"), 0o640); err != nil {
+		if err := os.WriteFile(filepath.Join(h.spool, launch.OutputDir, k.String()+".out"), []byte("hello"), 0o640); err != nil {
 			t.Fatal(err)
 		}
 		defer h.agent()()

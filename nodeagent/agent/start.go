@@ -100,7 +100,7 @@ func sameRun(k launch.Key, credential []byte) error {
 		return fmt.Errorf("launch: %w", err)
 	}
 	if (launch.Key{Job: c.JobID, Run: c.Run, Step: c.Step}) != k {
-		return fmt.Errorf("launch: credential is for step %d.%d.%d, the order for %s", c.JobID, c.Run, c.Step, stepName(k))
+		return fmt.Errorf("launch: credential is for step %d.%d.%d, the order for %s", c.JobID, c.Run, c.Step, k)
 	}
 	return nil
 }
