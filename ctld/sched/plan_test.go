@@ -367,3 +367,13 @@ func TestLimits(t *testing.T) {
 		t.Errorf("a job behind %d others did not start", MaxSkips-1)
 	}
 }
+
+func TestNamesInReasonsAreBounded(t *testing.T) {
+	names := strings.Split(strings.Repeat("n,", maxNames)+"n", ",")
+	if got := few(names); got != strings.Repeat("n,", maxNames-1)+"n and 1 more" {
+		t.Error(got)
+	}
+	if got := few(names[:maxNames]); strings.Contains(got, "more") {
+		t.Error(got)
+	}
+}
