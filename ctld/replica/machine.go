@@ -52,9 +52,12 @@ type applier struct {
 	// favour of an older one.
 	running atomic.Bool
 
-	// unsaved are the bytes applied since the last snapshot; at limit due is signalled.
+	// unsaved are the bytes applied since the last snapshot. due is signalled when they reach
+	// limit and the size of that snapshot: a state of any size is then written at most about once
+	// for each byte of log, and the log to replay is no longer than the snapshot.
 	unsaved int64
 	limit   int64
+	saved   atomic.Int64
 	due     chan struct{}
 }
 
@@ -90,7 +93,7 @@ func (a *applier) ApplyBatch(logs []*raft.Log) []any {
 	if seen != 0 {
 		a.progress.advance(seen, commands)
 	}
-	if a.unsaved >= a.limit {
+	if a.unsaved >= max(a.limit, a.saved.Load()) {
 		select {
 		case a.due <- struct{}{}:
 		default:
@@ -111,7 +114,7 @@ func (a *applier) Snapshot() (raft.FSMSnapshot, error) {
 		return nil, a.halted
 	}
 	a.unsaved = 0
-	return pinned{a.machine.Snapshot()}, nil
+	return pinned{a.machine.Snapshot(), &a.saved}, nil
 }
 
 // Restore implements raft.FSM.
@@ -119,29 +122,61 @@ func (a *applier) Restore(rc io.ReadCloser) error {
 	if a.halted != nil {
 		return a.halted
 	}
-	if err := a.machine.Restore(bufio.NewReaderSize(rc, snapshotBuffer)); err != nil {
+	counted := &countingReader{r: rc}
+	if err := a.machine.Restore(bufio.NewReaderSize(counted, snapshotBuffer)); err != nil {
 		if a.running.Load() {
 			a.stop(fmt.Errorf("snapshot from the leader: %w", err))
 		}
 		return err
 	}
 	a.unsaved = 0
+	a.saved.Store(counted.n)
 	index := a.machine.View().Index()
 	a.progress.advance(max(snapshotIndex(rc), index), index)
 	return nil
 }
 
 // pinned is a snapshot on its way to disk.
-type pinned struct{ root Snapshot }
+type pinned struct {
+	root Snapshot
+	size *atomic.Int64
+}
 
 // Persist implements raft.FSMSnapshot; raft cancels the sink on an error.
 func (p pinned) Persist(sink raft.SnapshotSink) error {
-	w := bufio.NewWriterSize(sink, snapshotBuffer)
+	counted := &countingWriter{w: sink}
+	w := bufio.NewWriterSize(counted, snapshotBuffer)
 	if err := p.root.Write(w); err != nil {
 		return err
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	p.size.Store(counted.n)
+	return nil
 }
 
 // Release implements raft.FSMSnapshot.
 func (p pinned) Release() {}
+
+type countingWriter struct {
+	w io.Writer
+	n int64
+}
+
+func (c *countingWriter) Write(b []byte) (int, error) {
+	n, err := c.w.Write(b)
+	c.n += int64(n)
+	return n, err
+}
+
+type countingReader struct {
+	r io.Reader
+	n int64
+}
+
+func (c *countingReader) Read(b []byte) (int, error) {
+	n, err := c.r.Read(b)
+	c.n += int64(n)
+	return n, err
+}
