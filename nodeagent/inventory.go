@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 
@@ -55,6 +54,10 @@ func measured(host discover.Host, spool string) (node.Inventory, error) {
 	if err != nil {
 		return node.Inventory{}, err
 	}
+	kernel, arch, err := discover.System()
+	if err != nil {
+		return node.Inventory{}, err
+	}
 	name, err := os.Hostname()
 	if err != nil {
 		return node.Inventory{}, err
@@ -62,7 +65,7 @@ func measured(host discover.Host, spool string) (node.Inventory, error) {
 	return node.Inventory{
 		CPUs: cpus.Count, Boards: cpus.Boards, Sockets: cpus.Sockets, CoresPerSocket: cpus.CoresPerSocket,
 		ThreadsPerCore: cpus.ThreadsPerCore, Mem: mem, TmpDisk: disk,
-		OS: runtime.GOOS, Arch: runtime.GOARCH, Hostname: name,
+		OS: kernel, Arch: arch, Hostname: name,
 	}, nil
 }
 

@@ -70,6 +70,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return 1
 	}
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level(c.LogLevel)}))
+	signal.Ignore(syscall.SIGHUP) // what "reload" sends: an agent takes a new configuration when it is started again
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	if err := serve(ctx, o, c, log); err != nil {

@@ -138,6 +138,9 @@ func TestLocalHost(t *testing.T) {
 	if size, err := Disk(t.TempDir()); err != nil || size <= 0 {
 		t.Errorf("disk %d %v", size, err)
 	}
+	if kernel, arch, err := System(); err != nil || !strings.HasPrefix(kernel, "Linux ") || arch == "" {
+		t.Errorf("system %q %q %v", kernel, arch, err)
+	}
 	if _, err := Disk("/does/not/exist"); err == nil {
 		t.Error("a missing path has a size")
 	}

@@ -109,6 +109,16 @@ func (h Host) BootTime() (int64, error) {
 	return 0, errors.New("stat: no btime")
 }
 
+// System gives the kernel, as "Linux 6.1.0 #1 SMP ...", and the machine's architecture, "x86_64".
+func System() (kernel, arch string, err error) {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return "", "", fmt.Errorf("uname: %w", err)
+	}
+	text := unix.ByteSliceToString
+	return text(u.Sysname[:]) + " " + text(u.Release[:]) + " " + text(u.Version[:]), text(u.Machine[:]), nil
+}
+
 // Disk gives the size in bytes of the file system that holds path.
 func Disk(path string) (int64, error) {
 	var st unix.Statfs_t
