@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,7 +19,7 @@ func (s *Server) Ping(ctx context.Context, _ *ctldpb.PingRequest) (*ctldpb.PingR
 	}
 	st, cfg := s.Log.Status(), s.Config()
 	out := &ctldpb.PingResponse{
-		Controller: s.Name, Role: st.Role, Leader: st.Leader, Term: st.Term, Applied: st.Applied, LastIndex: st.LastIndex,
+		Controller: s.Name, Role: strings.ToLower(st.Role), Leader: st.Leader, Term: st.Term, Applied: st.Applied, LastIndex: st.LastIndex,
 		Version: s.Version, Cluster: cfg.ClusterName, UptimeMs: s.Now().Sub(s.started).Milliseconds(), LeaderContactMs: st.ContactMS,
 		Peers: make([]*ctldpb.PeerStatus, len(cfg.Controllers)),
 	}
@@ -27,7 +28,7 @@ func (s *Server) Ping(ctx context.Context, _ *ctldpb.PingRequest) (*ctldpb.PingR
 		c := &cfg.Controllers[i]
 		out.Peers[i] = &ctldpb.PeerStatus{Name: c.Name, Address: fmt.Sprintf("%s:%d", c.Address, c.Port)}
 		if c.Name == s.Name {
-			out.Peers[i].Role, out.Peers[i].Up = st.Role, true
+			out.Peers[i].Role, out.Peers[i].Up = strings.ToLower(st.Role), true
 			continue
 		}
 		wg.Go(func() { s.pingPeer(ctx, c, out.Peers[i]) })
@@ -44,7 +45,7 @@ func (s *Server) pingPeer(ctx context.Context, c *conf.Controller, out *ctldpb.P
 	if err == nil {
 		var st *peerpb.StatusResponse
 		if st, err = peer.Status(ctx, &peerpb.StatusRequest{}); err == nil {
-			out.Role, out.Up, out.LatencyUs = st.Role, true, time.Since(begin).Microseconds()
+			out.Role, out.Up, out.LatencyUs = strings.ToLower(st.Role), true, time.Since(begin).Microseconds()
 			return
 		}
 	}

@@ -83,9 +83,11 @@ func earliest(view state.Viewer, spec *job.Spec, id uint32, now time.Time) (sche
 		}
 		for range min(group, len(running)) {
 			free(&snap, running[0])
-			if end := endOf(running[0]); end != never {
-				at = max(at, end)
+			end := endOf(running[0])
+			if end == never {
+				end = now.AddDate(1, 0, 0).UnixMilli() // as Slurm: a job without a limit is taken to run for a year
 			}
+			at = max(at, end)
 			running = running[1:]
 		}
 	}
