@@ -32,15 +32,14 @@ func alreadyDone(j *Job) *Refusal {
 }
 
 func (t *Tx) cancel(x target, c *Cancel) *Refusal {
-	old, j := x.job, edit(x.job)
-	if x.tasks != nil {
-		if old, j = nil, t.cutOut(x.job, x.tasks); j == nil {
-			return refuse("EAGAIN", "Resource temporarily unavailable", fmt.Sprintf("all job ids up to MaxJobId=%d have been given", MaxJobID))
-		}
+	if _, _, ok := job.Next(x.job.State, x.job.Flags, job.EventCancel); !ok {
+		return alreadyDone(x.job)
 	}
-	if !j.happen(job.EventCancel) {
-		return alreadyDone(j)
+	old, j, r := t.part(x)
+	if r != nil {
+		return r
 	}
+	j.happen(job.EventCancel)
 	j.Reason, j.Detail, j.HeldBy = "", "", HoldNone
 	j.Cancelled, j.CancelUID = true, c.Caller.UID
 	j.End = t.now

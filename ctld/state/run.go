@@ -155,6 +155,9 @@ func (t *Tx) conclude(j *Job, e ending) {
 	if e.state == job.NodeFail || e.cause == job.CauseProlog || e.cause == job.CauseNode {
 		j.FailedNode = e.node
 	}
+	if e.state == job.NodeFail && j.Kill == job.WhyNone {
+		j.Kill, j.KillAt = job.WhyNodeFail, t.now // what is left of it on other nodes must go
+	}
 	again := e.state == job.NodeFail || e.state == job.Preempted || e.state == job.Pending
 	if again && t.mayRequeue(j) {
 		t.conclusionQueued(j, e)
@@ -278,6 +281,7 @@ func (t *Tx) Reported(r *Reported) {
 	}
 	if isRunning(old) {
 		e.state, e.reason, e.exit = job.Outcome(why, e.exit, r.OOM, e.cause)
+		e.cause = job.CauseNone // it was launched: how it ended is the job's own
 		t.conclude(j, e)
 	} else {
 		j.Exit = e.exit
