@@ -236,3 +236,34 @@ func TestHooks(t *testing.T) {
 	n.wait(quick)
 	n.ask(launch.Request{Release: &launch.Release{Key: quick}})
 }
+
+// TestHangingOpensHoldUpNobody starts more steps whose standard output nobody reads than shepherds
+// may be between fork and answer.
+func TestHangingOpensHoldUpNobody(t *testing.T) {
+	n := newNode(t)
+	must(t, unix.Mkfifo(n.dir+"/home/pipe", 0o666))
+	must(t, os.Chown(n.dir+"/home/pipe", userID, userID))
+	var hanging []chan launch.Reply
+	var keys []launch.Key
+	for range 20 {
+		o := n.order("#!/bin/sh\n", func(l *cred.Launch) { l.StdOut = "pipe" })
+		ch, err := n.send(launch.Request{Start: n.sign(o)})
+		must(t, err)
+		hanging, keys = append(hanging, ch), append(keys, o.key())
+	}
+	k := n.start(n.order("#!/bin/sh\nexit 4"))
+	if r := n.wait(k); r.ExitCode != 4 {
+		t.Errorf("got %+v", *r)
+	}
+	n.release(k)
+	reader, err := os.OpenFile(n.dir+"/home/pipe", os.O_RDONLY|unix.O_NONBLOCK, 0)
+	must(t, err)
+	defer reader.Close()
+	for i, ch := range hanging {
+		if r := <-ch; r.Err != "" {
+			t.Error(r.Err)
+		}
+		n.wait(keys[i])
+		n.release(keys[i])
+	}
+}

@@ -38,12 +38,12 @@ func (s *Server) release(ctx context.Context, r *launch.Release) error {
 func (s *Server) takeDown(ctx context.Context, p *storedPlan) error {
 	k := p.Key
 	g := s.groups.Group(cgroup.Key(k), nil)
-	pids, err := s.members(k, g)
+	empty, err := s.empty(k, g)
 	if err != nil {
 		return err
 	}
-	if len(pids) > 0 {
-		return fmt.Errorf("step %s has %d living processes: %w", k, len(pids), unix.EBUSY)
+	if !empty {
+		return fmt.Errorf("step %s has living processes: %w", k, unix.EBUSY)
 	}
 	hook := s.jobs.leave(k, func() error {
 		if s.conf.Epilog == "" {

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 
@@ -279,22 +278,64 @@ func (s *spool) finish(k launch.Key, expires, nowMS int64) error {
 	return err
 }
 
-// remove takes away what the run left. The folders hold what users and shepherds made: os.Root
-// never leaves the spool, whatever links are in there.
+// remove takes away what the run left. The folders hold what users and shepherds made, so nothing
+// here follows a link: names are removed below the spool's own folders only.
 func (s *spool) remove(k launch.Key, keepOutput, lastStep bool) error {
+	errs := []error{s.removeStep(k)}
+	if work := launch.WorkFolder(s.conf.Spool, k); lastStep && present(work) {
+		errs = append(errs, s.removeTree(work))
+	}
+	for _, stderr := range []bool{false, true} {
+		// The output folder is root's alone to change: a name in it is a file of ours, or a link that
+		// goes as a link.
+		if keepOutput {
+			break
+		}
+		if err := unix.Unlink(launch.OutputFile(s.conf.Spool, k, stderr)); err != nil && err != unix.ENOENT {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// removeStep takes the short way with the files that a step's folder always has.
+func (s *spool) removeStep(k launch.Key) error {
+	path := launch.StepFolder(s.conf.Spool, k)
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err == unix.ENOENT {
+		return nil
+	}
+	if err == nil {
+		for _, name := range []string{launch.ScriptFile, launch.LockName, recordName} {
+			unix.Unlinkat(fd, name, 0) // what stays makes the folder's removal fail, and is seen there
+		}
+		unix.Close(fd)
+		if unix.Rmdir(path) == nil {
+			return nil
+		}
+	}
+	return s.removeTree(path)
+}
+
+// recordName is shepherd.RecordFile, which this package may not import.
+const recordName = "exit.json"
+
+// removeTree removes all below one of the spool's folders; os.Root never leaves it, whatever links
+// are in there.
+func (s *spool) removeTree(path string) error {
 	root, err := os.OpenRoot(s.conf.Spool)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	errs := []error{root.RemoveAll(filepath.Join(launch.StepsDir, k.String()))}
-	if lastStep {
-		errs = append(errs, root.RemoveAll(strings.TrimPrefix(launch.WorkFolder("", k), "/")))
+	rel, err := filepath.Rel(s.conf.Spool, path)
+	if err != nil {
+		return err
 	}
-	if !keepOutput {
-		for _, stderr := range []bool{false, true} {
-			errs = append(errs, root.RemoveAll(strings.TrimPrefix(launch.OutputFile("", k, stderr), "/")))
-		}
-	}
-	return errors.Join(errs...)
+	return root.RemoveAll(rel)
+}
+
+func present(path string) bool {
+	var st unix.Stat_t
+	return unix.Lstat(path, &st) == nil
 }

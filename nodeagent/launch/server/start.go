@@ -11,7 +11,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
+	"time"
 
 	"github.com/tensorgrid/tensorgrid/internal/cred"
 	"github.com/tensorgrid/tensorgrid/internal/job"
@@ -211,6 +213,9 @@ func (s *Server) shepherdIDs() *syscall.SysProcAttr {
 	return attr
 }
 
+// forkPatience is how long a start keeps one of the maxForks slots.
+const forkPatience = time.Second
+
 // maxStarted bounds a shepherd's answer in bytes.
 const maxStarted = 64 << 10
 
@@ -218,10 +223,14 @@ const maxStarted = 64 << 10
 func (s *Server) fork(ctx context.Context, plan *os.File) (int64, error) {
 	select {
 	case s.forks <- struct{}{}:
-		defer func() { <-s.forks }()
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
+	// A child that hangs while it opens the user's files (a dead file server, a pipe that nobody reads)
+	// must not keep its slot from others.
+	release := sync.OnceFunc(func() { <-s.forks })
+	defer time.AfterFunc(forkPatience, release).Stop()
+	defer release()
 	r, w, err := os.Pipe()
 	if err != nil {
 		return 0, err
