@@ -94,18 +94,20 @@ type Agent struct {
 
 	wg sync.WaitGroup // everything that Run has to wait for
 
-	mu       sync.Mutex
-	runs     map[launch.Key]*run
-	conns    map[*shepherdConn]bool
-	stopped  bool // no shepherd is taken any more
-	done     doneRing
-	reading  int   // outputs asked for and not yet read
-	signals  int   // plain signals on their way to the launcher
-	waiting  int   // launches not yet answered by the launcher
-	payload  int64 // their bytes
-	settings settings
-	driver   string   // cgroup driver, as the launcher says
-	missing  []string // limits that this node cannot enforce
+	mu          sync.Mutex
+	runs        map[launch.Key]*run
+	conns       map[*shepherdConn]bool
+	stopped     bool // no shepherd is taken any more
+	done        doneRing
+	reading     int   // outputs asked for and not yet read
+	signals     int   // plain signals on their way to the launcher
+	waiting     int   // launches not yet answered by the launcher
+	payload     int64 // their bytes
+	settings    settings
+	lastSession uint64
+	endSession  context.CancelCauseFunc // of the newest session
+	driver      string                  // cgroup driver, as the launcher says
+	missing     []string                // limits that this node cannot enforce
 }
 
 // settings is what the leader's Welcome sets.
@@ -161,7 +163,13 @@ func (a *Agent) Run(ctx context.Context) error {
 	case <-a.problem.known:
 	case <-ctx.Done():
 	}
-	a.goFunc(func() { a.learnDriver(ctx) })
+	learned := make(chan struct{})
+	a.goFunc(func() { a.learnDriver(ctx, learned) })
+	select { // a launcher that is away holds nothing up
+	case <-learned:
+	case <-time.After(driverWait):
+	case <-ctx.Done():
+	}
 	a.sessions(ctx)
 	return nil
 }
@@ -169,15 +177,23 @@ func (a *Agent) Run(ctx context.Context) error {
 // goFunc starts f; Run waits for it.
 func (a *Agent) goFunc(f func()) { a.wg.Go(f) }
 
-// learnDriver asks the launcher what this node can enforce, until it has said so.
-func (a *Agent) learnDriver(ctx context.Context) {
+// driverWait is how long the first hello waits for the launcher to say what it can enforce.
+const driverWait = 3 * time.Second
+
+// learnDriver asks the launcher what this node can enforce, until it has said so. A session that was
+// opened before that is opened again.
+func (a *Agent) learnDriver(ctx context.Context, learned chan<- struct{}) {
 	back := newBackoff(a.d.Jitter)
 	for {
 		reply, err := a.launch.call(ctx, &launch.Request{List: true})
 		if err == nil && reply.Err == "" {
 			a.mu.Lock()
 			a.driver, a.missing = reply.Driver, reply.Missing
+			if a.endSession != nil {
+				a.endSession(errNews)
+			}
 			a.mu.Unlock()
+			close(learned)
 			return
 		}
 		if !back.wait(ctx) {

@@ -21,7 +21,14 @@ type outbox struct {
 	killed   []*nodepb.KillResult
 	reports  []launch.Key
 	reported map[launch.Key]bool // the keys in reports: none is there twice
-	chunks   []*nodepb.OutputChunk
+	chunks   []sessionChunk
+}
+
+// sessionChunk is a piece of output for the session that asked for it. The numbers of requests begin
+// anew with each session: in another one the piece would answer somebody else's question.
+type sessionChunk struct {
+	session uint64
+	chunk   *nodepb.OutputChunk
 }
 
 func newOutbox() *outbox {
@@ -67,20 +74,11 @@ func (o *outbox) addReport(k launch.Key) {
 }
 
 // addChunk adds a piece of output; the readers' tokens bound how many wait.
-func (o *outbox) addChunk(c *nodepb.OutputChunk) {
+func (o *outbox) addChunk(session uint64, c *nodepb.OutputChunk) {
 	o.mu.Lock()
-	o.chunks = append(o.chunks, c)
+	o.chunks = append(o.chunks, sessionChunk{session, c})
 	o.mu.Unlock()
 	o.ring()
-}
-
-// dropChunks forgets pieces of output that an earlier session asked for, and says how many.
-func (o *outbox) dropChunks() int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	n := len(o.chunks)
-	o.chunks = nil
-	return n
 }
 
 func (o *outbox) takeResults() []*nodepb.LaunchResult { return takeFrom(o, &o.results) }
@@ -107,13 +105,17 @@ func (o *outbox) takeReports() []launch.Key {
 	return keys
 }
 
-func (o *outbox) takeChunk() *nodepb.OutputChunk {
+// takeChunk gives the next piece that the session asked for, and how many were taken off the list for
+// it: those of earlier sessions are dropped.
+func (o *outbox) takeChunk(session uint64) (c *nodepb.OutputChunk, taken int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.chunks) == 0 {
-		return nil
+	for c == nil && len(o.chunks) > 0 {
+		if o.chunks[0].session == session {
+			c = o.chunks[0].chunk
+		}
+		o.chunks = o.chunks[1:]
+		taken++
 	}
-	c := o.chunks[0]
-	o.chunks = o.chunks[1:]
-	return c
+	return c, taken
 }

@@ -16,8 +16,8 @@ import (
 const maxReadsWaiting = 256
 
 // onReadOutput reads a piece of a job's output that lives in the spool (SharedFS=no). It never
-// blocks. A token is held until the piece has been sent, so that a slow controller is not read for.
-func (a *Agent) onReadOutput(ctx context.Context, q *nodepb.ReadOutput) {
+// blocks. A token is held until the piece is being sent, so that a slow controller is not read for.
+func (a *Agent) onReadOutput(ctx context.Context, session uint64, q *nodepb.ReadOutput) {
 	a.mu.Lock()
 	full := a.reading >= maxReadsWaiting
 	if !full {
@@ -25,7 +25,6 @@ func (a *Agent) onReadOutput(ctx context.Context, q *nodepb.ReadOutput) {
 	}
 	a.mu.Unlock()
 	if full {
-		// An answer without data needs no token: it is as small as the question.
 		a.log.Warn("output is asked for faster than it can be read", "limit", maxReadsWaiting)
 		return
 	}
@@ -36,7 +35,7 @@ func (a *Agent) onReadOutput(ctx context.Context, q *nodepb.ReadOutput) {
 			a.mu.Unlock()
 		}()
 		if take(ctx, a.reads) {
-			a.out.addChunk(a.readOutput(q))
+			a.out.addChunk(session, a.readOutput(q))
 		}
 	})
 }

@@ -28,6 +28,7 @@ const (
 var (
 	errDead     = errors.New("no answer to heartbeats")
 	errNoLeader = errors.New("controller does not lead")
+	errNews     = errors.New("the launcher has told what this node can enforce")
 )
 
 // notLeader is a controller's word on who leads.
@@ -50,6 +51,9 @@ func (a *Agent) sessions(ctx context.Context) {
 		if welcomed {
 			back.reset()
 			redirects = 0
+		}
+		if errors.Is(err, errNews) {
+			continue
 		}
 		var hint *notLeader
 		if errors.As(err, &hint) && redirects < maxRedirects {
@@ -86,6 +90,7 @@ func (a *Agent) addressOf(hint *notLeader) string {
 // session is one stream with one controller.
 type session struct {
 	a      *Agent
+	number uint64 // of this agent's sessions
 	stream grpc.BidiStreamingClient[nodepb.AgentMessage, nodepb.ControllerMessage]
 	every  time.Duration
 
@@ -106,6 +111,7 @@ func (a *Agent) session(life context.Context, address string) (welcomed bool, er
 	defer conn.Close()
 	ctx, cancel := context.WithCancelCause(life)
 	defer cancel(nil)
+	number := a.begin(cancel)
 	early := time.AfterFunc(welcomeTimeout, func() { cancel(errNoLeader) })
 	defer early.Stop()
 	stream, err := nodepb.NewNodeClient(conn).Session(ctx)
@@ -131,10 +137,19 @@ func (a *Agent) session(life context.Context, address string) (welcomed bool, er
 		return false, &notLeader{m.NotLeader.GetLeader(), m.NotLeader.GetAddress()}
 	case *nodepb.ControllerMessage_Welcome:
 		a.log.Info("registered", "controller", m.Welcome.GetLeader(), "term", m.Welcome.GetTerm())
-		s := &session{a: a, stream: stream, every: a.applyWelcome(m.Welcome), lastAck: a.d.Now(), nextBeat: a.d.Now()}
+		s := &session{a: a, number: number, stream: stream, every: a.applyWelcome(m.Welcome), lastAck: a.d.Now(), nextBeat: a.d.Now()}
 		return true, causeOf(ctx, s.run(ctx, life, cancel))
 	}
 	return false, fmt.Errorf("controller began with %T, not with a welcome", first.Of)
+}
+
+// begin numbers a session, and lets the rest of the agent end it.
+func (a *Agent) begin(cancel context.CancelCauseFunc) uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lastSession++
+	a.endSession = cancel
+	return a.lastSession
 }
 
 // causeOf prefers our own reason for ending a stream to the status that came of it.
@@ -179,9 +194,6 @@ func (a *Agent) applyWelcome(w *nodepb.Welcome) time.Duration {
 
 // run sends and receives until the stream ends. Receiving never waits for anything but the stream.
 func (s *session) run(ctx, life context.Context, cancel context.CancelCauseFunc) error {
-	for range s.a.out.dropChunks() {
-		give(s.a.reads)
-	}
 	s.a.reportAll()
 	received := make(chan struct{})
 	go func() {
@@ -221,9 +233,6 @@ func (s *session) send(ctx context.Context) error {
 			if err := s.stream.Send(msg); err != nil {
 				return nil // the receiving side has the reason
 			}
-			if msg.GetOutput() != nil {
-				give(s.a.reads)
-			}
 			continue
 		}
 		timer.Reset(max(s.nextBeat.Sub(s.a.d.Now()), 0))
@@ -254,7 +263,11 @@ func (s *session) next() *nodepb.AgentMessage {
 			return &nodepb.AgentMessage{Of: &nodepb.AgentMessage_Reports{Reports: &nodepb.Reports{Reports: list}}}
 		}
 	}
-	if c := out.takeChunk(); c != nil {
+	c, taken := out.takeChunk(s.number)
+	for range taken {
+		give(s.a.reads)
+	}
+	if c != nil {
 		return &nodepb.AgentMessage{Of: &nodepb.AgentMessage_Output{Output: c}}
 	}
 	return nil
@@ -311,7 +324,7 @@ func (s *session) receive(life context.Context) error {
 		case *nodepb.ControllerMessage_Acks:
 			a.onAcks(life, m.Acks.GetKeys())
 		case *nodepb.ControllerMessage_ReadOutput:
-			a.onReadOutput(life, m.ReadOutput)
+			a.onReadOutput(life, s.number, m.ReadOutput)
 		case *nodepb.ControllerMessage_Limits:
 			a.onLimits(m.Limits.GetLimits())
 		case *nodepb.ControllerMessage_Forget:

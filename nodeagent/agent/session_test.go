@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -28,15 +29,29 @@ func TestRegister(t *testing.T) {
 }
 
 func TestDriverIsTold(t *testing.T) {
-	inBubble(t, func(h *host, c *controller) {
-		defer h.agent()()
-		s := c.session()
-		close(s.hangup)
-		hello := c.session().hello
-		if hello.CgroupDriver != "none" || !slices.Equal(hello.LimitsMissing, []string{"memory"}) {
-			t.Errorf("driver %q, missing %v", hello.CgroupDriver, hello.LimitsMissing)
-		}
-	})
+	for _, late := range []bool{false, true} {
+		t.Run(fmt.Sprintf("launcher comes late %v", late), func(t *testing.T) {
+			inBubble(t, func(h *host, c *controller) {
+				h.launcher.set(func() { h.launcher.down = late })
+				defer h.agent()()
+				s := c.session()
+				if late {
+					if s.hello.CgroupDriver != "" {
+						t.Errorf("driver %q", s.hello.CgroupDriver)
+					}
+					h.launcher.set(func() { h.launcher.down = false })
+					s = c.session() // opened anew with what is known now
+				}
+				if s.hello.CgroupDriver != "none" || !slices.Equal(s.hello.LimitsMissing, []string{"memory"}) {
+					t.Errorf("driver %q, missing %v", s.hello.CgroupDriver, s.hello.LimitsMissing)
+				}
+				s.quiet(time.Minute)
+				if len(c.sessions) != 0 {
+					t.Error("opened again without need")
+				}
+			})
+		})
+	}
 }
 
 func TestHeartbeats(t *testing.T) {

@@ -186,7 +186,7 @@ func (a *Agent) serve(ctx context.Context, c *shepherdConn) error {
 	}
 	done := make(chan struct{})
 	go func() { defer close(done); c.write(a.d.Now) }()
-	defer func() { c.close(); <-done; a.detach(r, c) }()
+	defer func() { c.close(); <-done; a.detach(ctx, r, c) }()
 	for {
 		up, err := readUp(lines)
 		if up == nil || err != nil {
@@ -268,11 +268,17 @@ func (a *Agent) attachLocked(r *run, c *shepherdConn) {
 	}
 }
 
-func (a *Agent) detach(r *run, c *shepherdConn) {
+// detach notes that the run's shepherd is away. When it went with its work done, its record is there.
+func (a *Agent) detach(ctx context.Context, r *run, c *shepherdConn) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	if r.conn == c {
+	was := r.conn == c
+	if was {
 		r.conn = nil
 		r.alone = a.d.Now()
+	}
+	alive := was && r.phase == live
+	a.mu.Unlock()
+	if alive && ctx.Err() == nil {
+		a.look(ctx, r, false)
 	}
 }

@@ -280,3 +280,20 @@ func TestReadOutputOverTheSession(t *testing.T) {
 		}
 	})
 }
+
+// TestOutputOfAnEarlierSession: the numbers of requests begin anew with each session, so that a piece
+// that was read for an earlier one must never be sent in the next.
+func TestOutputOfAnEarlierSession(t *testing.T) {
+	o := newOutbox()
+	for n := range uint64(3) {
+		o.addChunk(1, &nodepb.OutputChunk{Id: n, Data: []byte("another user's")})
+	}
+	o.addChunk(2, &nodepb.OutputChunk{Id: 1, Data: []byte("mine")})
+	c, taken := o.takeChunk(2)
+	if string(c.GetData()) != "mine" || taken != 4 {
+		t.Errorf("got %v, %d taken", c, taken)
+	}
+	if c, taken := o.takeChunk(2); c != nil || taken != 0 {
+		t.Errorf("got %v, %d taken", c, taken)
+	}
+}
