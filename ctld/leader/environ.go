@@ -194,7 +194,7 @@ func nodeVariables(v variables, view state.Viewer, j *state.Job, node string) {
 		switch g.Name {
 		case "gpu":
 			count += g.Count
-			for _, i := range gres.Global(inventory, gres.Alloc{Name: g.Name, Type: g.Type, Count: g.Count, Index: g.Index}) {
+			for _, i := range gres.Global(inventory, gres.Alloc(g)) {
 				gpus = append(gpus, strconv.FormatUint(uint64(i), 10))
 			}
 		case "shard":
