@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	hclog "github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 	"google.golang.org/grpc"
 
@@ -156,9 +157,16 @@ type cluster struct {
 	tune    func(*Config, *ledger)
 }
 
-func memoryDisk() *stores {
+// memoryDisk keeps log and votes in memory. Snapshots are files: raft's in-memory store shows a
+// snapshot before it is whole.
+func memoryDisk(t *testing.T) *stores {
+	t.Helper()
 	log := raft.NewInmemStore()
-	return &stores{log: log, stable: log, snaps: raft.NewInmemSnapshotStore(), close: func() error { return nil }}
+	snaps, err := raft.NewFileSnapshotStoreWithLogger(t.TempDir(), snapshotsKept, hclog.NewNullLogger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &stores{log: log, stable: log, snaps: snaps, close: func() error { return nil }}
 }
 
 // newCluster starts n replicas in memory; the test ends them.
@@ -168,7 +176,7 @@ func newCluster(t *testing.T, n int, tune func(*Config, *ledger)) *cluster {
 		c.names = append(c.names, fmt.Sprintf("c%d", i+1))
 	}
 	for _, name := range c.names {
-		c.start(name, memoryDisk())
+		c.start(name, memoryDisk(c.t))
 	}
 	return c
 }
