@@ -92,6 +92,7 @@ type benchLoad func(ctx context.Context, b *bench, s raftbench.Shape) (*raftbenc
 // benchBody runs one of the three controllers; raft goes over mutual TLS as in the product.
 func benchBody(load benchLoad) raftbench.Body {
 	return func(ctx context.Context, c raftbench.Child) (*raftbench.Figures, error) {
+		go tuneGC(ctx)
 		name, dir := c.Names[c.Index], filepath.Dir(c.Dir)
 		id, err := authn.OpenIdentity(dir, name, time.Now)
 		if err != nil {

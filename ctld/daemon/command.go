@@ -147,6 +147,7 @@ func runOne(ctx context.Context, f flags, stdout, stderr *os.File) error {
 	for _, n := range cfg.Ignored {
 		log.Info("configuration key has no effect", "at", n.String())
 	}
+	go tuneGC(ctx)
 	return Run(ctx, Options{
 		Config: cfg, Name: name, Version: version.Version, Logger: log,
 		Ready: func() {

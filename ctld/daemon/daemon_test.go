@@ -345,3 +345,11 @@ func TestAnnounce(t *testing.T) {
 		t.Errorf("ready file %q %v", text, err)
 	}
 }
+
+func TestGCPercent(t *testing.T) {
+	for live, want := range map[uint64]int{0: 400, 1 << 20: 400, 128 << 20: 400, 256 << 20: 200, 512 << 20: 100, 8 << 30: 100} {
+		if got := gcPercent(live); got != want {
+			t.Errorf("gcPercent(%d MiB) = %d, want %d", live>>20, got, want)
+		}
+	}
+}
