@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/tensorgrid/tensorgrid/internal/cred"
+	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
 )
 
 func TestExitCodes(t *testing.T) {
@@ -110,5 +112,43 @@ func TestEnvironmentIsExactlyWhatWasGiven(t *testing.T) {
 	if fmt.Sprintf("%q", vars) != fmt.Sprintf("%q", want) {
 		t.Errorf("got %q\nwant %q", vars, want)
 	}
+	n.release(k)
+}
+
+// TestShepherdIsNobody looks at every thread of a shepherd from outside.
+func TestShepherdIsNobody(t *testing.T) {
+	n := newNode(t)
+	k := n.start(n.order("#!/bin/bash\necho $PPID; kill -0 $PPID && echo may signal; cat /proc/$PPID/environ && echo may read; sleep 100"))
+	n.waitFor("out", "denied")
+	pid := strings.Fields(n.read("out"))[0]
+	if out := n.read("out"); strings.Contains(out, "may ") {
+		t.Errorf("the job reaches its shepherd: %s", out)
+	}
+	threads, err := os.ReadDir("/proc/" + pid + "/task")
+	must(t, err)
+	for _, th := range threads {
+		data, err := os.ReadFile("/proc/" + pid + "/task/" + th.Name() + "/status")
+		must(t, err)
+		for _, want := range []string{
+			fmt.Sprintf("Uid:\t%[1]d\t%[1]d\t%[1]d\t%[1]d\n", stepID), fmt.Sprintf("Gid:\t%[1]d\t%[1]d\t%[1]d\t%[1]d\n", stepID),
+			fmt.Sprintf("Groups:\t%d \n", agentID), "CapPrm:\t0000000000000000\n", "CapEff:\t0000000000000000\n", "NoNewPrivs:\t1\n",
+		} {
+			if !strings.Contains(string(data), want) {
+				t.Errorf("thread %s has no %q", th.Name(), want)
+			}
+		}
+	}
+	st, err := os.Stat("/proc/" + pid + "/environ")
+	must(t, err)
+	if owner := st.Sys().(*syscall.Stat_t).Uid; owner != 0 {
+		t.Errorf("its /proc files belong to uid %d: it can be dumped and traced", owner)
+	}
+	group, err := os.ReadFile("/proc/" + pid + "/cgroup")
+	must(t, err)
+	if strings.Contains(string(group), "tensorgrid/test_n1") {
+		t.Errorf("the shepherd is in its job's groups: %s", group)
+	}
+	n.ask(launch.Request{Kill: &k})
+	n.wait(k)
 	n.release(k)
 }
