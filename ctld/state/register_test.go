@@ -116,7 +116,9 @@ func TestDrainSurvives(t *testing.T) {
 	if n := w.s.View().Node("n1"); n.Flags&node.Drain == 0 || n.Reason != "broken fan" || n.ReasonUser != "root" {
 		t.Fatalf("%+v", n)
 	}
-	w.do(func(t *state.Tx) { t.UpdateNode(&state.NodeUpdate{Nodes: []string{"n1"}, State: "RESUME", Caller: root}) })
+	w.do(func(t *state.Tx) {
+		t.UpdateNode(&state.NodeUpdate{Nodes: []string{"n1"}, State: "RESUME", Caller: root})
+	})
 	if n := w.s.View().Node("n1"); !n.Usable() || n.Reason != "" {
 		t.Fatalf("%+v", n)
 	}
