@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/tensorgrid/tensorgrid/cli/demo"
 	"github.com/tensorgrid/tensorgrid/cli/gacct"
 	"github.com/tensorgrid/tensorgrid/cli/gcancel"
 	"github.com/tensorgrid/tensorgrid/cli/gctl"
@@ -50,6 +51,9 @@ func dispatch(env *program.Env) int {
 			env.Name, env.Args = env.Args[0], env.Args[1:]
 			return c.main(env)
 		}
+		if env.Args[0] == "demo" {
+			return demo.Main(env.Args[1:], env.Stdout, env.Stderr)
+		}
 	}
 	return grid(env)
 }
@@ -58,7 +62,7 @@ func dispatch(env *program.Env) int {
 func manual() *getopt.Manual {
 	m := &getopt.Manual{
 		Name: "grid", Summary: "all of TensorGrid's user commands in one program",
-		Synopsis: []string{"COMMAND [ARGUMENT...]", "up [--nodes N] [--controllers 1|3] [--sim BOARD] [--dir DIR]", "down [--dir DIR]", "install-links DIR"},
+		Synopsis: []string{"COMMAND [ARGUMENT...]", "up [--nodes N] [--controllers 1|3] [--sim BOARD] [--dir DIR]", "down [--dir DIR]", "demo [--keep]", "install-links DIR"},
 		Description: []string{
 			"Runs a command, or is one when it is called through a link of that name.",
 			"grid up starts a whole cluster on this host, with its own certificates, for a try: it needs no root and no configuration. grid down ends it and leaves nothing.",
@@ -73,6 +77,7 @@ func manual() *getopt.Manual {
 		s.Items = append(s.Items, getopt.Item{Term: c.own + ", " + c.slurm, Text: c.manual().Summary})
 	}
 	s.Items = append(s.Items, getopt.Item{Term: "up", Text: "start a cluster on this host"}, getopt.Item{Term: "down", Text: "end it"},
+		getopt.Item{Term: "demo", Text: "show a cluster at work: jobs, and the leader killed in the middle"},
 		getopt.Item{Term: "install-links DIR", Text: "make a link for every name in DIR"})
 	m.Sections = []getopt.Section{s}
 	return m

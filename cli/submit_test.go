@@ -66,7 +66,9 @@ func TestSubmitSpec(t *testing.T) {
 		{"empty variable is none", "#SBATCH -p p1", "", []string{"SBATCH_PARTITION="}, func(s *ctldpb.JobSpec) bool { return s.Partition == "p1" }},
 		{"flag in a variable", "", "", []string{"SBATCH_REQUEUE=", "SBATCH_EXCLUSIVE="}, func(s *ctldpb.JobSpec) bool { return s.Requeue == 1 && s.Exclusive }},
 		{"flag that is off", "", "", []string{"SBATCH_NO_REQUEUE=0"}, func(s *ctldpb.JobSpec) bool { return s.Requeue == 0 }},
-		{"glued and prefixes", "", "-N2 -n4 --cpus-per-t=3", nil, func(s *ctldpb.JobSpec) bool { return s.MinNodes == 2 && s.MaxNodes == 2 && s.Ntasks == 4 && s.CpusPerTask == 3 }},
+		{"glued and prefixes", "", "-N2 -n4 --cpus-per-t=3", nil, func(s *ctldpb.JobSpec) bool {
+			return s.MinNodes == 2 && s.MaxNodes == 2 && s.Ntasks == 4 && s.CpusPerTask == 3
+		}},
 		{"range of nodes", "", "-N 2-4", nil, func(s *ctldpb.JobSpec) bool { return s.MinNodes == 2 && s.MaxNodes == 4 }},
 		{"memory", "", "--mem=1500K", nil, func(s *ctldpb.JobSpec) bool { return s.MemPerNode == 2<<20 }},
 		{"all memory", "", "--mem=0", nil, func(s *ctldpb.JobSpec) bool { return s.MemPerNode == job.WholeNode }},

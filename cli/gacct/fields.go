@@ -108,8 +108,9 @@ func (r *record) usage() *ctldpb.Usage {
 	return r.Usage
 }
 
+// cpus are what the run holds or held; a job that never ran has none.
 func (r *record) cpus() uint32 {
-	if r.NumCpus == 0 {
+	if r.Job.NodeList == "" {
 		return 0
 	}
 	return r.NumCpus

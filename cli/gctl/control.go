@@ -230,10 +230,15 @@ func (c *call) jobWord(args []string) int {
 		return 1
 	}
 	req := &ctldpb.JobOutputRequest{JobId: args[1], Stderr: c.stderr, Follow: c.follow, Run: -1}
-	if err := c.client.Output(background(), req, c.env.Stdout); err != nil {
-		return c.failed("job output", err)
+	err := c.client.Output(background(), req, c.env.Stdout)
+	if err == nil {
+		return 0
 	}
-	return 0
+	code := c.failed("job output", err)
+	if res, err := c.client.ListJobs(background(), &ctldpb.ListJobsRequest{JobIds: args[1:], States: []string{"all"}}); err == nil && len(res.Jobs) > 0 && !c.quiet {
+		c.env.Infof("job %s writes to %s in the folder %s", args[1], res.Jobs[0].StdOut, res.Jobs[0].Spec.GetWorkDir())
+	}
+	return code
 }
 
 // write saves a job's script: to slurm-ID.sh, the file named, or standard output for "-".

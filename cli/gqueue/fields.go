@@ -52,6 +52,14 @@ func (r *row) oversubscribe() string {
 	return "OK"
 }
 
+// allocated is what the job holds; what it only asks for is not shown.
+func (r *row) allocated() string {
+	if r.NodeList == "" {
+		return "N/A"
+	}
+	return r.Tres
+}
+
 func (r *row) taskID() string {
 	switch {
 	case render.IsTask(r.Job):
@@ -234,7 +242,7 @@ var namedColumns = []column{
 	{0, "stdin", "STDIN", func(r *row) string { return render.Or(r.StdIn, render.Or(r.Spec.GetStdIn(), "/dev/null")) }, nil},
 	{0, "stdout", "STDOUT", func(r *row) string { return render.Or(r.StdOut, r.Spec.GetStdOut()) }, nil},
 	{0, "system_comment", "SYSTEM_COMMENT", fixed("(null)"), nil},
-	{0, "tres-alloc", "TRES_ALLOC", func(r *row) string { return render.Or(r.Tres, "N/A") }, nil},
+	{0, "tres-alloc", "TRES_ALLOC", (*row).allocated, nil},
 	{0, "tres-bind", "TRES_BIND", rare("gpu-bind", "N/A"), nil},
 	{0, "tres-freq", "TRES_FREQ", rare("gpu-freq", "N/A"), nil},
 	{0, "tres-per-job", "TRES_PER_JOB", rare("gpus", "N/A"), nil},
