@@ -83,6 +83,10 @@ func compose(p *launch.Plan, f files, status int) *program {
 		c.add(op{call: unix.SYS_OPENAT, arg: [5]uintptr{atCWD, c.str(file), unix.O_WRONLY | unix.O_CLOEXEC}, note: stageGroup})
 		c.add(op{call: unix.SYS_WRITE, kind: useLast, arg: [5]uintptr{0, c.str("0"), 1}, note: stageGroup})
 	}
+	if !p.Rootless && protected() {
+		c.add(op{call: unix.SYS_OPENAT, arg: [5]uintptr{atCWD, c.str(oomAdj), unix.O_WRONLY | unix.O_CLOEXEC}})
+		c.add(op{call: unix.SYS_WRITE, kind: useLast, arg: [5]uintptr{0, c.str("0"), 1}})
+	}
 	c.add(op{call: unix.SYS_UMASK, arg: [5]uintptr{uintptr(p.Umask)}})
 	if !p.Rootless {
 		c.dropRoot(p)
@@ -94,6 +98,22 @@ func compose(p *launch.Plan, f files, status int) *program {
 	c.reset()
 	c.exec(p)
 	return c
+}
+
+// oomAdj is where the kernel keeps how much a process is protected when memory runs out.
+const oomAdj = "/proc/self/oom_score_adj"
+
+// protected tells whether we are spared when memory runs out, as a service manager may arrange for
+// the launcher: a job must not inherit that.
+func protected() bool {
+	f, err := openPlain(oomAdj, unix.O_RDONLY)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var sign [1]byte
+	n, _ := f.Read(sign[:])
+	return n == 1 && sign[0] == '-'
 }
 
 // dropRoot gives up root: groups, then gid, then uid, each compared with what the kernel then says.

@@ -25,7 +25,7 @@ import (
 // Limits of the launcher's socket.
 const (
 	MaxConns    = 8192 // connections: the agent's, and one a shepherd while it asks for a signal
-	MaxInflight = 1024 // requests of one connection that are being worked on
+	MaxInflight = 256  // requests of one connection that are being worked on; more wait in the socket
 	maxForks    = 16   // shepherds that are between their fork and their answer
 )
 

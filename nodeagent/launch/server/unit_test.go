@@ -1,9 +1,15 @@
 package server
 
 import (
+	"errors"
+	"log/slog"
+	"net"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/tensorgrid/tensorgrid/nodeagent/cgroup"
 	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
 )
 
@@ -99,4 +105,56 @@ func TestPrologOncePerRun(t *testing.T) {
 	if len(ran) != 4 {
 		t.Error("a run of an earlier launcher got another prolog, or an epilog too early")
 	}
+}
+
+// TestRequestsBeyondTheLimitWait sends MaxInflight+1 requests that cannot end and sees that the last
+// is not taken from the socket before one of them has ended.
+func TestRequestsBeyondTheLimitWait(t *testing.T) {
+	s := &Server{conf: &Conf{AgentUID: os.Getuid(), StepUID: -2, Spool: t.TempDir()}, log: slog.New(slog.DiscardHandler)}
+	driver, err := cgroup.Open(cgroup.Config{Driver: cgroup.None, Subtree: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.groups, s.spool = driver, &spool{conf: s.conf}
+	path := t.TempDir() + "/s"
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	client, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	conn, err := l.AcceptUnix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := launch.Key{Job: 1}
+	unlock := s.jobs.lockStep(key) // every release of this step waits here
+	served := make(chan struct{})
+	go func() { s.serve(t.Context(), conn); close(served) }()
+	for id := range uint64(MaxInflight + 1) {
+		if err := launch.WriteFrame(client, launch.Request{ID: id, Release: &launch.Release{Key: key}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := launch.WriteFrame(client, launch.Request{ID: 9999, Signal: &launch.Signal{Number: 99}}); err != nil {
+		t.Fatal(err)
+	}
+	client.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+	var r launch.Reply
+	if err := launch.ReadFrame(client, &r); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the request over the limit was answered: %+v %v", r, err)
+	}
+	client.SetReadDeadline(time.Now().Add(10 * time.Second))
+	unlock()
+	for range MaxInflight + 2 {
+		if err := launch.ReadFrame(client, &r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	client.Close()
+	<-served
 }
