@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -404,5 +405,60 @@ func TestTooLargeCommandTouchesNothing(t *testing.T) {
 		if got := c.agree(); !slices.Equal(got, []string{"b"}) {
 			t.Errorf("applied %v", got)
 		}
+	})
+}
+
+// hungLog is a log whose disk stops answering.
+type hungLog struct {
+	*raft.InmemStore
+	hung atomic.Bool
+	free chan struct{}
+}
+
+func (h *hungLog) StoreLogs(logs []*raft.Log) error {
+	if h.hung.Load() {
+		<-h.free
+	}
+	return h.InmemStore.StoreLogs(logs)
+}
+
+func (h *hungLog) StoreLog(l *raft.Log) error { return h.StoreLogs([]*raft.Log{l}) }
+
+// TestCloseOnHungDisk: a disk that does not answer holds nobody for ever.
+func TestCloseOnHungDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hungLog{InmemStore: raft.NewInmemStore(), free: make(chan struct{})}
+		c := newCluster(t, 1, func(cfg *Config, _ *ledger) {
+			disk := memoryDisk(t)
+			disk.log = h
+			cfg.stores = func() (*stores, error) { return disk, nil }
+		})
+		lead := c.leader()
+		h.hung.Store(true)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if _, err := lead.Propose(t.Context(), submit("a")); !errors.Is(err, ErrUnknown) {
+				t.Errorf("on its way: %v", err)
+			}
+		})
+		time.Sleep(10 * time.Millisecond) // raft hangs in the write by now
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if _, err := lead.Read(ctx); err == nil {
+				t.Error("a read that cannot be checked is answered")
+			}
+		})
+		time.Sleep(2 * time.Second)
+		began := time.Now()
+		if err := lead.Close(); err == nil || !strings.Contains(err.Error(), "does not answer") {
+			t.Errorf("close: %v", err)
+		}
+		if d := time.Since(began); d > 3*closeGrace {
+			t.Errorf("close took %v", d)
+		}
+		wg.Wait()
+		close(h.free)
+		time.Sleep(time.Second)
 	})
 }
