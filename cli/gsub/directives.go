@@ -52,7 +52,7 @@ func scanScript(script []byte) (*scan, error) {
 			}
 		case bytes.HasPrefix(line, []byte("#PBS")) || bytes.HasPrefix(line, []byte("#BSUB")):
 			s.foreign = s.foreign || !below
-		case len(bytes.TrimSpace(line)) > 0 && line[0] != '#':
+		case !comment(line):
 			below = true
 		}
 		if len(s.late) >= maxDirectiveLines {
@@ -60,6 +60,12 @@ func scanScript(script []byte) (*scan, error) {
 		}
 	}
 	return s, nil
+}
+
+// comment tells whether the line is empty or a comment, indented or not: neither ends the directives.
+func comment(line []byte) bool {
+	line = bytes.TrimSpace(line)
+	return len(line) == 0 || line[0] == '#'
 }
 
 // marked tells whether the line is a directive, and what follows the word.

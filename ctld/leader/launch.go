@@ -83,7 +83,7 @@ func (l *Leader) files(view state.Viewer, j *state.Job, node string) (in, out, e
 	isArray := j.ArrayID != 0
 	vars := job.PatternVars{
 		JobID: j.ID, ArrayJob: j.ID, Task: j.ArrayTask, StepID: "batch", User: spec.User, Name: jobName(j),
-		Host: hostname(view, node), Restarts: j.Restarts, IsArray: isArray,
+		Host: node, Restarts: j.Restarts, IsArray: isArray, // the node's name: hosts may carry several agents
 	}
 	if isArray {
 		vars.ArrayJob = j.ArrayID
