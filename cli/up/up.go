@@ -51,7 +51,7 @@ type cluster struct {
 	args []string // for gctld
 }
 
-// New reads the options.
+// newCluster reads the options.
 func newCluster(env *program.Env, given []getopt.Given) *cluster {
 	c := &cluster{env: env}
 	for _, g := range given {
@@ -79,6 +79,10 @@ func (c *cluster) file(name string) string { return filepath.Join(c.dir, name) }
 // Up starts the cluster and waits until it takes jobs.
 func Up(env *program.Env, given []getopt.Given) int {
 	c := newCluster(env, given)
+	if err := c.mine(); err != nil {
+		env.Errorf("%v", err)
+		return 1
+	}
 	if pid, running := c.running(); running {
 		env.Infof("the cluster in %s runs already (process %d)", c.dir, pid)
 		c.tell()
@@ -116,6 +120,22 @@ func (c *cluster) start() error {
 	go func() { ended <- cmd.Wait() }()
 	if err := c.await(cmd.Process.Pid, ended); err != nil {
 		return fmt.Errorf("%w\n%s", err, c.logTail())
+	}
+	return nil
+}
+
+// mine refuses a folder that somebody else has laid in the way: what stands in it is believed.
+func (c *cluster) mine() error {
+	st, err := os.Lstat(c.dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	if !st.IsDir() || !ok || sys.Uid != c.env.UID || st.Mode().Perm()&0o022 != 0 {
+		return fmt.Errorf("%s is not a folder of yours that only you may write; use --dir", c.dir)
 	}
 	return nil
 }
@@ -196,6 +216,10 @@ func (c *cluster) tell() {
 // Down stops the cluster and removes what Up made.
 func Down(env *program.Env, given []getopt.Given) int {
 	c := newCluster(env, given)
+	if err := c.mine(); err != nil {
+		env.Errorf("%v", err)
+		return 1
+	}
 	pid, running := c.running()
 	if !running {
 		if _, err := os.Stat(c.file(pidFile)); err != nil {
