@@ -51,6 +51,7 @@ var binaries = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	built = dir
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return "", err
 	}
@@ -63,10 +64,13 @@ var binaries = sync.OnceValues(func() (string, error) {
 	return dir, err
 })
 
+// built is the folder that binaries made, to be removed at the end.
+var built string
+
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if dir, err := binaries(); err == nil && dir != os.Getenv(binEnv) {
-		os.RemoveAll(dir)
+	if built != "" {
+		os.RemoveAll(built)
 	}
 	os.Exit(code)
 }
