@@ -52,7 +52,7 @@ func TestLaunchOnce(t *testing.T) {
 			}
 		}
 		h.step(k).end(shepherd.Record{ExitCode: 3})
-		rep := s.report()
+		s.report()
 		s.launch(k)
 		if r := s.result(); !r.Ok || r.Cause != nodepb.LaunchResult_DUPLICATE {
 			t.Errorf("with its report waiting: %v", r)
@@ -60,7 +60,7 @@ func TestLaunchOnce(t *testing.T) {
 		stop()
 		defer h.agent()() // one that has only the disk
 		s = c.session()
-		rep = s.report()
+		rep := s.report()
 		s.launch(k)
 		if r := s.result(); !r.Ok {
 			t.Errorf("after a restart: %v", r)
