@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -136,7 +137,11 @@ func (a *Agent) onForget(ctx context.Context, keys []*nodepb.StepKey) {
 			a.mu.Unlock()
 			continue
 		}
-		a.log.Warn("controller does not know this run", "job", key.Job, "run", key.Run, "step", key.Step)
+		level := slog.LevelInfo // one that has ended was acknowledged just before an earlier agent died
+		if r.phase <= live {
+			level = slog.LevelWarn
+		}
+		a.log.Log(ctx, level, "controller does not know this run", "job", key.Job, "run", key.Run, "step", key.Step)
 		r.forgotten = true
 		switch r.phase {
 		case starting:
