@@ -18,8 +18,7 @@ type JobUpdate struct {
 	Caller Caller
 }
 
-// jobEdit is one record being changed. Records of one array that share a specification and are
-// changed alike share the changed one too: fresh is by the old.
+// jobEdit is one record being changed.
 type jobEdit struct {
 	t      *Tx
 	j      *Job
@@ -33,6 +32,8 @@ func (t *Tx) UpdateJob(u *JobUpdate) []JobResult {
 	return t.eachJob([]job.Ref{u.Job}, u.Caller, func(x target) *Refusal { return t.updateJob(x, u, fresh) })
 }
 
+// updateJob changes one record. Records of an array that share a specification and are changed
+// alike share the changed one too: fresh has it by the old one.
 func (t *Tx) updateJob(x target, u *JobUpdate, fresh map[*job.Spec]*job.Spec) *Refusal {
 	before := x.job.Spec
 	trial := edit(x.job)
@@ -52,6 +53,9 @@ func (t *Tx) updateJob(x target, u *JobUpdate, fresh map[*job.Spec]*job.Spec) *R
 		fresh[before] = j.Spec
 	}
 	t.put(old, j)
+	if j.Waiting != nil && watches(j) {
+		t.judgeAgain(wakeup{j.ID, -1}) // tasks whose counterpart has ended already
+	}
 	return nil
 }
 
