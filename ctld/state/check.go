@@ -229,6 +229,9 @@ func (c *checker) classes() {
 	if c.t.waiting.Len() != waiting {
 		c.fail("waiting index: %d entries for %d waiting records", c.t.waiting.Len(), waiting)
 	}
+	if len(c.p.shapes) != c.t.classes.Len() {
+		c.fail("%d shapes for %d classes", len(c.p.shapes), c.t.classes.Len())
+	}
 	c.t.classes.Scan(func(key string, cl *class) bool {
 		if cl.count != counts[cl.number] || cl.count == 0 || cl.key != key {
 			c.fail("class %q: it says %d records, the index has %d", key, cl.count, counts[cl.number])

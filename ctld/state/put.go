@@ -122,14 +122,15 @@ func (t *Tx) classify(old, j *Job) {
 		return
 	}
 	t.scratch = appendShape(t.scratch[:0], j.Spec, j.Avoid)
-	key := shapeKey(t.scratch)
-	if c, ok := t.classes.Get(key); ok {
-		j.Class = c.key
+	if key, ok := t.shapes[string(t.scratch)]; ok {
+		j.Class = key
 		return
 	}
+	form, key := string(t.scratch), shapeKey(t.scratch)
+	t.shapes[form] = key
 	t.classNums++
 	j.Class = key
-	t.classes.Set(key, &class{key: key, number: t.classNums, spec: j.Spec, avoid: j.Avoid})
+	t.classes.Set(key, &class{key: key, form: form, number: t.classNums, spec: j.Spec, avoid: j.Avoid})
 }
 
 // mayStartSooner tells whether a waiting record has become, or may have become, easier to start:
@@ -171,6 +172,7 @@ func (t *Tx) indexWaiting(old, j *Job) {
 func (t *Tx) countClass(c *class, by int) {
 	if c.count+by == 0 {
 		t.classes.Delete(c.key)
+		delete(t.shapes, c.form)
 		return
 	}
 	n := *c

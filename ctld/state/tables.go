@@ -69,6 +69,7 @@ func lessWait(a, b waitKey) bool {
 // class is the waiting records of one shape. A stored class never changes.
 type class struct {
 	key    string
+	form   string // the shape itself, of which key is the hash
 	number uint32
 	spec   *job.Spec
 	avoid  []string
@@ -142,6 +143,7 @@ type private struct {
 	scratch    []byte
 	woken      []wakeup // waiting records whose dependencies are to be judged again
 	arrayStats map[uint32]*arrayStat
+	shapes     map[string]string // form of a class -> its key, so that a known shape is not hashed
 	waking     bool
 }
 
@@ -167,6 +169,7 @@ func newPrivate() private {
 		singles:    map[singleName]*btree.Map[uint32, none]{},
 		orphanKeys: new(btree.Map[orphanKey, none]),
 		arrayStats: map[uint32]*arrayStat{},
+		shapes:     map[string]string{},
 		ended: btree.NewBTreeGOptions(func(a, b endKey) bool {
 			return cmp.Or(cmp.Compare(a.end, b.end), cmp.Compare(a.id, b.id)) < 0
 		}, btree.Options{NoLocks: true}),
