@@ -163,7 +163,7 @@ func (q *query) header(w io.Writer) {
 func (q *query) line(w io.Writer, r *record, cluster string) {
 	var cells []string
 	for _, c := range q.cols {
-		v := c.value(r)
+		v := render.Clean(c.value(r))
 		if c.name == "Cluster" {
 			v = cluster
 		}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/tensorgrid/tensorgrid/cli/render"
 )
 
 // record is one thing as scontrol shows it: lines of KEY=VALUE.
@@ -13,7 +15,7 @@ type record struct{ lines [][]string }
 func (r *record) line(words ...string) { r.lines = append(r.lines, words) }
 
 // kv is KEY=VALUE.
-func kv(key string, value any) string { return key + "=" + fmt.Sprint(value) }
+func kv(key string, value any) string { return key + "=" + render.Clean(fmt.Sprint(value)) }
 
 // write prints a block with a blank line after it, or all of it as one line.
 func (r *record) write(w io.Writer, oneLine bool) {

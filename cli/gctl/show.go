@@ -195,7 +195,7 @@ func (c *call) nodeRecord(n *ctldpb.Node) *record {
 		r.line(kv("CgroupPlugin", n.CgroupDriver))
 	}
 	if n.Reason != "" {
-		r.line(fmt.Sprintf("Reason=%s [%s@%s]", n.Reason, render.Or(n.ReasonUser, fmt.Sprint(n.ReasonUid)), clock.Time(n.ReasonMs, "Unknown")))
+		r.line(fmt.Sprintf("Reason=%s [%s@%s]", render.Clean(n.Reason), render.Or(n.ReasonUser, fmt.Sprint(n.ReasonUid)), clock.Time(n.ReasonMs, "Unknown")))
 	}
 	return r
 }

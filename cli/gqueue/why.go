@@ -33,7 +33,7 @@ func people(out io.Writer, cols []render.Column, text [][]string, rows []*row, q
 	for i, line := range lines {
 		fmt.Fprintln(out, render.Paint(render.StateColour(rows[i].Job), line))
 		if rows[i].ReasonDetail != "" && render.BaseState(rows[i].Job) == job.Pending && q.format == "" && q.longFormat == "" {
-			fmt.Fprintln(out, render.Dim("                   "+rows[i].ReasonDetail))
+			fmt.Fprintln(out, render.Dim("                   "+render.Clean(rows[i].ReasonDetail)))
 		}
 	}
 	return nil

@@ -151,7 +151,7 @@ func Table(w io.Writer, cols []Column, rows [][]string) error {
 		b.Reset()
 		for i, c := range cols {
 			b.WriteString(c.Before)
-			b.WriteString(Pad(r[i], width[i], c.Right))
+			b.WriteString(Pad(Clean(r[i]), width[i], c.Right))
 			b.WriteString(c.After)
 		}
 		b.WriteByte('\n')
@@ -160,6 +160,21 @@ func Table(w io.Writer, cols []Column, rows [][]string) error {
 		}
 	}
 	return nil
+}
+
+// Clean replaces control characters by question marks. Names and comments are other people's words: they
+// must not steer a terminal, nor forge a line for a program that reads lines.
+func Clean(s string) string {
+	control := func(r rune) bool { return r < ' ' || 0x7f <= r && r < 0xa0 }
+	if strings.IndexFunc(s, control) < 0 {
+		return s
+	}
+	return strings.Map(func(r rune) rune {
+		if control(r) {
+			return '?'
+		}
+		return r
+	}, s)
 }
 
 // Pad fits s into width characters, cutting what is over; width 0 leaves it alone.

@@ -84,6 +84,14 @@ func TestTable(t *testing.T) {
 	}
 }
 
+func TestClean(t *testing.T) {
+	for in, want := range map[string]string{"plain é": "plain é", "a\nb": "a?b", "\x1b[31mred": "?[31mred", "\u009b1m": "?1m", "": ""} {
+		if got := Clean(in); got != want {
+			t.Errorf("%q: got %q, want %q", in, got, want)
+		}
+	}
+}
+
 func TestTimes(t *testing.T) {
 	zone := time.FixedZone("X", 3600)
 	now := time.Date(2026, 11, 30, 12, 0, 0, 0, zone)
