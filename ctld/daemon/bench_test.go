@@ -35,11 +35,10 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	raftbench.ChildMain(map[string]raftbench.Body{
+	os.Exit(raftbench.Main(m, map[string]raftbench.Body{
 		"method": benchBody(methodLoad), "batch": benchBody(batchLoad), "unary": benchBody(unaryLoad),
 		"single": benchBody(arrayLoad("")), "array": benchBody(arrayLoad("0-9999")),
-	})
-	os.Exit(m.Run())
+	}))
 }
 
 // benchUser submits.

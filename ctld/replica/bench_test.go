@@ -20,8 +20,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	raftbench.ChildMain(map[string]raftbench.Body{"replica": replicaBody(newSink), "fsm": replicaBody(newProduct)})
-	os.Exit(m.Run())
+	os.Exit(raftbench.Main(m, map[string]raftbench.Body{"replica": replicaBody(newSink), "fsm": replicaBody(newProduct)}))
 }
 
 // sink is a machine that only acknowledges, as bare raft's does: what is measured is the replica.

@@ -1,7 +1,7 @@
 // Package raftbench measures durable submissions on three processes that share one disk, and
 // holds the floor that others are compared with: bare raft and bolt with the replica's batching.
-// Only test files import it. A test binary that wants to measure calls ChildMain first thing in
-// its TestMain, because the processes are the binary itself.
+// Only test files import it. A test binary that wants to measure ends its TestMain with
+// os.Exit(raftbench.Main(m, bodies)), because the processes are the binary itself.
 package raftbench
 
 import (
@@ -71,18 +71,21 @@ type childSpec struct {
 	Body string
 }
 
-// ChildMain runs the named body and exits when this process is a child of Run, else it returns.
-// The body "bare" is there always.
-func ChildMain(bodies map[string]Body) {
+// Tests is a *testing.M.
+type Tests interface{ Run() int }
+
+// Main is what a TestMain exits with: a child of Run does its named body, any other process runs
+// the tests. The body "bare" is there always.
+func Main(m Tests, bodies map[string]Body) (code int) {
 	spec := os.Getenv(childEnv)
 	if spec == "" {
-		return
+		return m.Run()
 	}
 	if err := childMain(spec, bodies); err != nil {
 		fmt.Fprintln(os.Stderr, "raftbench:", err)
-		os.Exit(1)
+		return 1
 	}
-	os.Exit(0)
+	return 0
 }
 
 func childMain(spec string, bodies map[string]Body) error {
