@@ -89,6 +89,9 @@ func TestSubmitSpec(t *testing.T) {
 		{"signal kept as given", "", "--signal=B:USR2@30", nil, func(s *ctldpb.JobSpec) bool { return s.Signal == "B:USR2@30" }},
 		{"array kept as given", "", "-a [1-3]", nil, func(s *ctldpb.JobSpec) bool { return s.Array == "[1-3]" }},
 		{"open mode by prefix", "", "--open-mode=a", nil, func(s *ctldpb.JobSpec) bool { return s.OpenMode == "append" }},
+		{"a PBS line, then ours", "#PBS -N pbs -l walltime=1:00:00\n#SBATCH -J ours", "", nil, func(s *ctldpb.JobSpec) bool { return s.Name == "ours" && s.TimeLimitMs == 3600000 }},
+		{"PBS lines passed over", "#PBS -N pbs", "--ignore-pbs", nil, func(s *ctldpb.JobSpec) bool { return s.Name == "job.sh" }},
+		{"the same by a variable", "#PBS -N pbs", "", []string{"SBATCH_IGNORE_PBS=1"}, func(s *ctldpb.JobSpec) bool { return s.Name == "job.sh" }},
 		{"older spelling", "", "--tasks-per-node=2", nil, func(s *ctldpb.JobSpec) bool { return s.NtasksPerNode == 2 }},
 		{"negative nice of a user", "", "--nice=-5", nil, func(s *ctldpb.JobSpec) bool { return s.Nice == 0 }},
 	} {

@@ -18,13 +18,15 @@ const (
 type directive struct {
 	line  int
 	words []string
+	pbs   bool
 }
 
 // scan is what the top of a script says.
 type scan struct {
 	directives []directive
 	late       []int // lines of directives that stand below the first command
-	foreign    bool  // #PBS or #BSUB lines
+	pbs        bool  // some are #PBS lines
+	foreign    bool  // #BSUB lines
 }
 
 var markers = []string{"#SBATCH", "#GSUB"}
@@ -38,6 +40,10 @@ func scanScript(script []byte) (*scan, error) {
 		var line []byte
 		line, script, _ = bytes.Cut(script, []byte("\n"))
 		rest, is := marked(line)
+		pbs := bytes.HasPrefix(line, []byte("#PBS ")) || bytes.HasPrefix(line, []byte("#PBS\t"))
+		if pbs && !below {
+			rest, is, s.pbs = string(line[len("#PBS"):]), true, true
+		}
 		switch {
 		case is && below:
 			s.late = append(s.late, n)
@@ -46,11 +52,11 @@ func scanScript(script []byte) (*scan, error) {
 			if err != nil {
 				return nil, fmt.Errorf("line %d of the script: %w", n, err)
 			}
-			s.directives = append(s.directives, directive{n, words})
+			s.directives = append(s.directives, directive{n, words, pbs})
 			if len(s.directives) > maxDirectiveLines {
 				return nil, fmt.Errorf("more than %d lines of directives", maxDirectiveLines)
 			}
-		case bytes.HasPrefix(line, []byte("#PBS")) || bytes.HasPrefix(line, []byte("#BSUB")):
+		case bytes.HasPrefix(line, []byte("#BSUB")):
 			s.foreign = s.foreign || !below
 		case !comment(line):
 			below = true
@@ -135,7 +141,11 @@ func (e *directiveError) Error() string {
 
 // parse reads the options of the line.
 func (d *directive) parse(opts []getopt.Option) ([]getopt.Given, error) {
-	given, operands, err := getopt.Parse(opts, d.words, getopt.StopAtOperand)
+	words := d.words
+	if d.pbs {
+		words = fromPBS(words)
+	}
+	given, operands, err := getopt.Parse(opts, words, getopt.StopAtOperand)
 	if err != nil {
 		return nil, err
 	}

@@ -71,7 +71,13 @@ func (r *request) build(opts []getopt.Option, given []getopt.Given, operands []s
 	if r.wrapped {
 		found = &scan{}
 	}
+	if v, ok := r.env.Lookup("SBATCH_IGNORE_PBS"); ok && switchedOn(v) {
+		r.ignorePBS = true
+	}
 	for _, d := range found.directives {
+		if d.pbs && r.ignorePBS {
+			continue
+		}
 		line, err := d.parse(opts)
 		if err != nil {
 			return err

@@ -105,7 +105,7 @@ func resourceOptions() []entry {
 func clientOptions() []entry {
 	return []entry{
 		value("clusters", 'M', "NAME", "CLUSTERS", "the cluster's own name; there are no others", setClusters).alias("cluster"),
-		flag("ignore-pbs", 0, "IGNORE_PBS", "do not speak of #PBS and #BSUB lines, which are never obeyed", func(r *request, _ string) error { r.ignorePBS = true; return nil }),
+		flag("ignore-pbs", 0, "IGNORE_PBS", "do not read #PBS lines", func(r *request, _ string) error { r.ignorePBS = true; return nil }),
 		flag("parsable", 0, "", "print the id and nothing else", func(r *request, _ string) error { r.parsable = true; return nil }),
 		flag("quiet", 'Q', "", "no advice", func(r *request, _ string) error { r.quiet = true; return nil }),
 		flag("test-only", 0, "", "say when it would start, submit nothing", func(r *request, _ string) error { r.testOnly = true; return nil }),
@@ -181,6 +181,7 @@ func Manual() *getopt.Manual {
 		Sections: []getopt.Section{
 			{Title: "DIRECTIVES", Items: []getopt.Item{
 				{Text: "The word stands at the start of the line. What follows is split at blanks; quotes keep blanks, a backslash the next character, and # begins a comment. Nothing is expanded. Lines after the first command are not read; gsub says so."},
+				{Text: "#PBS lines are read too: -A -J -M -N -e -h -l -m -o -q -r -t, with nodes, ppn, ncpus, mem, ngpus, select and walltime; other options of theirs are passed over."},
 			}},
 			{Title: "ENVIRONMENT", Items: []getopt.Item{{Text: "Each of these stands for the option beside it; for options without a value: empty, yes, or a number other than 0. " + envList(t)}}},
 		},

@@ -27,6 +27,7 @@ func TestScanScript(t *testing.T) {
 		{"not at the start, doubled, with a blank", "#!/bin/sh\n##SBATCH -t 9\n# SBATCH -t 8\n #SBATCH -t 7\n", ` late=[]`},
 		{"both words", "#!/bin/sh\n#GSUB -t 1\n#SBATCH -t 2\n", `2["-t" "1"] 3["-t" "2"] late=[]`},
 		{"no line end at the end", "#!/bin/sh\n#SBATCH -H", `2["-H"] late=[]`},
+		{"PBS lines, until the first command", "#!/bin/sh\n#PBS -N x\n#PBSPro\ntrue\n#PBS -N y\n", `2["-N" "x"] late=[]`},
 		{"empty quotes are a word", "#!/bin/sh\n#SBATCH -J ''\n", `2["-J" ""] late=[]`},
 	} {
 		s, err := scanScript([]byte(c.script))
@@ -67,6 +68,23 @@ func TestParseExport(t *testing.T) {
 	for _, bad := range []string{"=1", "A='x", "ALL,=2"} {
 		if _, _, err := parseExport(bad); err == nil {
 			t.Errorf("%s: no error", bad)
+		}
+	}
+}
+
+func TestFromPBS(t *testing.T) {
+	for in, want := range map[string]string{
+		"-N name -q long":                    "--job-name=name --partition=long",
+		"-l nodes=2:ppn=4,walltime=1:30:00":  "--nodes=2 --ntasks-per-node=4 --time=1:30:00",
+		"-lselect=1:ncpus=8:mem=4gb:ngpus=2": "--nodes=1 --cpus-per-task=8 --mem=4gb --gpus-per-node=2",
+		"-l nodes=host1:ppn=2":               "--ntasks-per-node=2",
+		"-o host:/tmp/o -e /tmp/e -j oe -V":  "--output=/tmp/o --error=/tmp/e",
+		"-m abe -M a@b -r n -h":              "--mail-type=FAIL,BEGIN,END --mail-user=a@b --no-requeue --hold",
+		"-J 1-10 -W x=y -v A=1 -Z":           "--array=1-10",
+		"-N":                                 "--job-name=",
+	} {
+		if got := strings.Join(fromPBS(strings.Fields(in)), " "); got != want {
+			t.Errorf("%s: got %s, want %s", in, got, want)
 		}
 	}
 }
@@ -126,6 +144,21 @@ func FuzzParseExport(f *testing.F) {
 		for _, it := range items {
 			if it.name == "" || strings.Contains(it.name, "=") {
 				t.Fatalf("name %q", it.name)
+			}
+		}
+	})
+}
+
+// FuzzFromPBS: whatever stands on such a line becomes long options only.
+func FuzzFromPBS(f *testing.F) {
+	for _, s := range []string{"-l nodes=2:ppn=4", "-l", "-m abe", "-N a -o b:c", "- -- -Z", "-lwalltime=:,select=="} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		words := strings.Fields(s)
+		for _, w := range fromPBS(words) {
+			if !strings.HasPrefix(w, "--") {
+				t.Fatalf("%q", w)
 			}
 		}
 	})

@@ -105,7 +105,7 @@ func (r *request) adviseOnScript(s *scan) {
 		r.advise("line %d: a directive below the first command is not read", s.late[0])
 	}
 	if s.foreign && len(s.directives) == 0 && !r.ignorePBS {
-		r.advise("#PBS and #BSUB lines are not read; use #SBATCH")
+		r.advise("#BSUB lines are not read; use #SBATCH")
 	}
 }
 
