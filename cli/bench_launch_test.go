@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"bufio"
 	"context"
 	"flag"
 	"fmt"
@@ -108,12 +109,23 @@ func endToEnd(t *testing.T, c *cluster, work string) float64 {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), benchTimeout)
 	defer cancel()
-	id := strings.TrimSpace(c.run(t, work, "sbatch", "--parsable", "-H", "--mem=10M", "-o", "/dev/null", "-a", fmt.Sprintf("0-%d", benchJobs-1), script))
+	waiter := c.command(ctx, work, "sbatch", "-W", "--parsable", "-H", "--mem=10M", "-o", "/dev/null", "-a", fmt.Sprintf("0-%d", benchJobs-1), script)
+	out, err := waiter.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := waiter.Start(); err != nil {
+		t.Fatal(err)
+	}
+	id, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatalf("sbatch: %v", err)
+	}
+	id = strings.TrimSpace(id)
 	from := time.Now()
 	c.run(t, work, "scontrol", "release", id)
-	cmd := c.command(ctx, work, "scontrol", "wait_job", id)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("wait_job: %v\n%s", err, out)
+	if err := waiter.Wait(); err != nil {
+		t.Fatalf("sbatch -W: %v", err)
 	}
 	took := time.Since(from)
 	rows := c.run(t, work, "sacct", "-X", "-n", "-P", "-j", id, "-o", "State")

@@ -126,7 +126,7 @@ func TestAgentKilled(t *testing.T) {
 	long := submit("long", "sleep 6; echo over; exit 5")
 	short := submit("short", "sleep 2; date +%s > ended; exit 6")
 	wait(t, "both running", 20*time.Second, func() bool {
-		return strings.Count(c.run(t, work, "squeue", "-h", "-t", "R", "-o", "%i"), "\n") == 2
+		return strings.Count(c.run(t, work, "squeue", "-h", "-o", "%t"), "R\n") == 2
 	})
 	// They are started again by what minds them; killed again and again they stay away until the short job is over.
 	wait(t, "the end of the short job", 20*time.Second, func() bool {
