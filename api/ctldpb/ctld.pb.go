@@ -4,7 +4,7 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        (unknown)
-// source: api/ctldpb/ctld.proto
+// source: ctldpb/ctld.proto
 
 package ctldpb
 
@@ -74,11 +74,11 @@ func (x ControlRequest_Op) String() string {
 }
 
 func (ControlRequest_Op) Descriptor() protoreflect.EnumDescriptor {
-	return file_api_ctldpb_ctld_proto_enumTypes[0].Descriptor()
+	return file_ctldpb_ctld_proto_enumTypes[0].Descriptor()
 }
 
 func (ControlRequest_Op) Type() protoreflect.EnumType {
-	return &file_api_ctldpb_ctld_proto_enumTypes[0]
+	return &file_ctldpb_ctld_proto_enumTypes[0]
 }
 
 func (x ControlRequest_Op) Number() protoreflect.EnumNumber {
@@ -87,7 +87,7 @@ func (x ControlRequest_Op) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ControlRequest_Op.Descriptor instead.
 func (ControlRequest_Op) EnumDescriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{27, 0}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{27, 0}
 }
 
 // ReadOptions asks for consistency; linearizable unless stale is set.
@@ -100,7 +100,7 @@ type ReadOptions struct {
 
 func (x *ReadOptions) Reset() {
 	*x = ReadOptions{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[0]
+	mi := &file_ctldpb_ctld_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -112,7 +112,7 @@ func (x *ReadOptions) String() string {
 func (*ReadOptions) ProtoMessage() {}
 
 func (x *ReadOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[0]
+	mi := &file_ctldpb_ctld_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -125,7 +125,7 @@ func (x *ReadOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOptions.ProtoReflect.Descriptor instead.
 func (*ReadOptions) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{0}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *ReadOptions) GetStale() bool {
@@ -149,7 +149,7 @@ type ReadInfo struct {
 
 func (x *ReadInfo) Reset() {
 	*x = ReadInfo{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[1]
+	mi := &file_ctldpb_ctld_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -161,7 +161,7 @@ func (x *ReadInfo) String() string {
 func (*ReadInfo) ProtoMessage() {}
 
 func (x *ReadInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[1]
+	mi := &file_ctldpb_ctld_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -174,7 +174,7 @@ func (x *ReadInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadInfo.ProtoReflect.Descriptor instead.
 func (*ReadInfo) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{1}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *ReadInfo) GetAgeMs() int64 {
@@ -264,7 +264,7 @@ type JobSpec struct {
 
 func (x *JobSpec) Reset() {
 	*x = JobSpec{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[2]
+	mi := &file_ctldpb_ctld_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -276,7 +276,7 @@ func (x *JobSpec) String() string {
 func (*JobSpec) ProtoMessage() {}
 
 func (x *JobSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[2]
+	mi := &file_ctldpb_ctld_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -289,7 +289,7 @@ func (x *JobSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobSpec.ProtoReflect.Descriptor instead.
 func (*JobSpec) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{2}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *JobSpec) GetName() string {
@@ -612,7 +612,7 @@ type SubmitRequest struct {
 
 func (x *SubmitRequest) Reset() {
 	*x = SubmitRequest{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[3]
+	mi := &file_ctldpb_ctld_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -624,7 +624,7 @@ func (x *SubmitRequest) String() string {
 func (*SubmitRequest) ProtoMessage() {}
 
 func (x *SubmitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[3]
+	mi := &file_ctldpb_ctld_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -637,7 +637,7 @@ func (x *SubmitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitRequest.ProtoReflect.Descriptor instead.
 func (*SubmitRequest) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{3}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *SubmitRequest) GetKey() string {
@@ -680,7 +680,7 @@ type SubmitResponse struct {
 
 func (x *SubmitResponse) Reset() {
 	*x = SubmitResponse{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[4]
+	mi := &file_ctldpb_ctld_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -692,7 +692,7 @@ func (x *SubmitResponse) String() string {
 func (*SubmitResponse) ProtoMessage() {}
 
 func (x *SubmitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[4]
+	mi := &file_ctldpb_ctld_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -705,7 +705,7 @@ func (x *SubmitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitResponse.ProtoReflect.Descriptor instead.
 func (*SubmitResponse) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{4}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *SubmitResponse) GetJobId() uint32 {
@@ -745,7 +745,7 @@ type SubmitBatchRequest struct {
 
 func (x *SubmitBatchRequest) Reset() {
 	*x = SubmitBatchRequest{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[5]
+	mi := &file_ctldpb_ctld_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -757,7 +757,7 @@ func (x *SubmitBatchRequest) String() string {
 func (*SubmitBatchRequest) ProtoMessage() {}
 
 func (x *SubmitBatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[5]
+	mi := &file_ctldpb_ctld_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -770,7 +770,7 @@ func (x *SubmitBatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitBatchRequest.ProtoReflect.Descriptor instead.
 func (*SubmitBatchRequest) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{5}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *SubmitBatchRequest) GetRequests() []*SubmitRequest {
@@ -789,7 +789,7 @@ type SubmitBatchResponse struct {
 
 func (x *SubmitBatchResponse) Reset() {
 	*x = SubmitBatchResponse{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[6]
+	mi := &file_ctldpb_ctld_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -801,7 +801,7 @@ func (x *SubmitBatchResponse) String() string {
 func (*SubmitBatchResponse) ProtoMessage() {}
 
 func (x *SubmitBatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[6]
+	mi := &file_ctldpb_ctld_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -814,7 +814,7 @@ func (x *SubmitBatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitBatchResponse.ProtoReflect.Descriptor instead.
 func (*SubmitBatchResponse) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{6}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *SubmitBatchResponse) GetResults() []*SubmitResult {
@@ -834,7 +834,7 @@ type SubmitResult struct {
 
 func (x *SubmitResult) Reset() {
 	*x = SubmitResult{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[7]
+	mi := &file_ctldpb_ctld_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -846,7 +846,7 @@ func (x *SubmitResult) String() string {
 func (*SubmitResult) ProtoMessage() {}
 
 func (x *SubmitResult) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[7]
+	mi := &file_ctldpb_ctld_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -859,7 +859,7 @@ func (x *SubmitResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitResult.ProtoReflect.Descriptor instead.
 func (*SubmitResult) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{7}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *SubmitResult) GetOk() *SubmitResponse {
@@ -888,7 +888,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[8]
+	mi := &file_ctldpb_ctld_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -900,7 +900,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[8]
+	mi := &file_ctldpb_ctld_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -913,7 +913,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{8}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Refusal) GetCode() string {
@@ -946,7 +946,7 @@ type PutBlobRequest struct {
 
 func (x *PutBlobRequest) Reset() {
 	*x = PutBlobRequest{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[9]
+	mi := &file_ctldpb_ctld_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -958,7 +958,7 @@ func (x *PutBlobRequest) String() string {
 func (*PutBlobRequest) ProtoMessage() {}
 
 func (x *PutBlobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[9]
+	mi := &file_ctldpb_ctld_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -971,7 +971,7 @@ func (x *PutBlobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutBlobRequest.ProtoReflect.Descriptor instead.
 func (*PutBlobRequest) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{9}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *PutBlobRequest) GetData() []byte {
@@ -990,7 +990,7 @@ type PutBlobResponse struct {
 
 func (x *PutBlobResponse) Reset() {
 	*x = PutBlobResponse{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[10]
+	mi := &file_ctldpb_ctld_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1002,7 +1002,7 @@ func (x *PutBlobResponse) String() string {
 func (*PutBlobResponse) ProtoMessage() {}
 
 func (x *PutBlobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[10]
+	mi := &file_ctldpb_ctld_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1015,7 +1015,7 @@ func (x *PutBlobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutBlobResponse.ProtoReflect.Descriptor instead.
 func (*PutBlobResponse) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{10}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PutBlobResponse) GetHash() []byte {
@@ -1046,7 +1046,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[11]
+	mi := &file_ctldpb_ctld_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1058,7 +1058,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[11]
+	mi := &file_ctldpb_ctld_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1071,7 +1071,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{11}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListJobsRequest) GetRead() *ReadOptions {
@@ -1176,7 +1176,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[12]
+	mi := &file_ctldpb_ctld_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1188,7 +1188,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[12]
+	mi := &file_ctldpb_ctld_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1201,7 +1201,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{12}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListJobsResponse) GetInfo() *ReadInfo {
@@ -1235,7 +1235,7 @@ type ExitStatus struct {
 
 func (x *ExitStatus) Reset() {
 	*x = ExitStatus{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[13]
+	mi := &file_ctldpb_ctld_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1247,7 +1247,7 @@ func (x *ExitStatus) String() string {
 func (*ExitStatus) ProtoMessage() {}
 
 func (x *ExitStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[13]
+	mi := &file_ctldpb_ctld_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1260,7 +1260,7 @@ func (x *ExitStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExitStatus.ProtoReflect.Descriptor instead.
 func (*ExitStatus) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{13}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ExitStatus) GetCode() int32 {
@@ -1292,7 +1292,7 @@ type NodeAlloc struct {
 
 func (x *NodeAlloc) Reset() {
 	*x = NodeAlloc{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[14]
+	mi := &file_ctldpb_ctld_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1304,7 +1304,7 @@ func (x *NodeAlloc) String() string {
 func (*NodeAlloc) ProtoMessage() {}
 
 func (x *NodeAlloc) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[14]
+	mi := &file_ctldpb_ctld_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1317,7 +1317,7 @@ func (x *NodeAlloc) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeAlloc.ProtoReflect.Descriptor instead.
 func (*NodeAlloc) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{14}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *NodeAlloc) GetNode() string {
@@ -1380,7 +1380,7 @@ type GresIndex struct {
 
 func (x *GresIndex) Reset() {
 	*x = GresIndex{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[15]
+	mi := &file_ctldpb_ctld_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1392,7 +1392,7 @@ func (x *GresIndex) String() string {
 func (*GresIndex) ProtoMessage() {}
 
 func (x *GresIndex) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[15]
+	mi := &file_ctldpb_ctld_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1405,7 +1405,7 @@ func (x *GresIndex) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GresIndex.ProtoReflect.Descriptor instead.
 func (*GresIndex) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{15}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GresIndex) GetName() string {
@@ -1483,7 +1483,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[16]
+	mi := &file_ctldpb_ctld_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1495,7 +1495,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[16]
+	mi := &file_ctldpb_ctld_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1508,7 +1508,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{16}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Job) GetJobId() uint32 {
@@ -1850,7 +1850,7 @@ type Step struct {
 
 func (x *Step) Reset() {
 	*x = Step{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[17]
+	mi := &file_ctldpb_ctld_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1862,7 +1862,7 @@ func (x *Step) String() string {
 func (*Step) ProtoMessage() {}
 
 func (x *Step) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[17]
+	mi := &file_ctldpb_ctld_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1875,7 +1875,7 @@ func (x *Step) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Step.ProtoReflect.Descriptor instead.
 func (*Step) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{17}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Step) GetStepId() string {
@@ -1953,7 +1953,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[18]
+	mi := &file_ctldpb_ctld_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1965,7 +1965,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[18]
+	mi := &file_ctldpb_ctld_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1978,7 +1978,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{18}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Usage) GetUserUs() int64 {
@@ -2019,7 +2019,7 @@ type GetScriptRequest struct {
 
 func (x *GetScriptRequest) Reset() {
 	*x = GetScriptRequest{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[19]
+	mi := &file_ctldpb_ctld_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2031,7 +2031,7 @@ func (x *GetScriptRequest) String() string {
 func (*GetScriptRequest) ProtoMessage() {}
 
 func (x *GetScriptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[19]
+	mi := &file_ctldpb_ctld_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2044,7 +2044,7 @@ func (x *GetScriptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetScriptRequest.ProtoReflect.Descriptor instead.
 func (*GetScriptRequest) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{19}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetScriptRequest) GetJobId() uint32 {
@@ -2070,7 +2070,7 @@ type GetScriptResponse struct {
 
 func (x *GetScriptResponse) Reset() {
 	*x = GetScriptResponse{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[20]
+	mi := &file_ctldpb_ctld_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2082,7 +2082,7 @@ func (x *GetScriptResponse) String() string {
 func (*GetScriptResponse) ProtoMessage() {}
 
 func (x *GetScriptResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[20]
+	mi := &file_ctldpb_ctld_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2095,7 +2095,7 @@ func (x *GetScriptResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetScriptResponse.ProtoReflect.Descriptor instead.
 func (*GetScriptResponse) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{20}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetScriptResponse) GetData() []byte {
@@ -2115,7 +2115,7 @@ type WaitJobRequest struct {
 
 func (x *WaitJobRequest) Reset() {
 	*x = WaitJobRequest{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[21]
+	mi := &file_ctldpb_ctld_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2127,7 +2127,7 @@ func (x *WaitJobRequest) String() string {
 func (*WaitJobRequest) ProtoMessage() {}
 
 func (x *WaitJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[21]
+	mi := &file_ctldpb_ctld_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2140,7 +2140,7 @@ func (x *WaitJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitJobRequest.ProtoReflect.Descriptor instead.
 func (*WaitJobRequest) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{21}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *WaitJobRequest) GetJobId() uint32 {
@@ -2169,7 +2169,7 @@ type WaitJobResponse struct {
 
 func (x *WaitJobResponse) Reset() {
 	*x = WaitJobResponse{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[22]
+	mi := &file_ctldpb_ctld_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2181,7 +2181,7 @@ func (x *WaitJobResponse) String() string {
 func (*WaitJobResponse) ProtoMessage() {}
 
 func (x *WaitJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[22]
+	mi := &file_ctldpb_ctld_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2194,7 +2194,7 @@ func (x *WaitJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitJobResponse.ProtoReflect.Descriptor instead.
 func (*WaitJobResponse) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{22}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *WaitJobResponse) GetDone() bool {
@@ -2236,7 +2236,7 @@ type JobFilter struct {
 
 func (x *JobFilter) Reset() {
 	*x = JobFilter{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[23]
+	mi := &file_ctldpb_ctld_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2248,7 +2248,7 @@ func (x *JobFilter) String() string {
 func (*JobFilter) ProtoMessage() {}
 
 func (x *JobFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[23]
+	mi := &file_ctldpb_ctld_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2261,7 +2261,7 @@ func (x *JobFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobFilter.ProtoReflect.Descriptor instead.
 func (*JobFilter) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{23}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *JobFilter) GetJobIds() []string {
@@ -2347,7 +2347,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[24]
+	mi := &file_ctldpb_ctld_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2359,7 +2359,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[24]
+	mi := &file_ctldpb_ctld_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2372,7 +2372,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{24}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CancelRequest) GetFilter() *JobFilter {
@@ -2421,7 +2421,7 @@ type JobResult struct {
 
 func (x *JobResult) Reset() {
 	*x = JobResult{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[25]
+	mi := &file_ctldpb_ctld_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2433,7 +2433,7 @@ func (x *JobResult) String() string {
 func (*JobResult) ProtoMessage() {}
 
 func (x *JobResult) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[25]
+	mi := &file_ctldpb_ctld_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2446,7 +2446,7 @@ func (x *JobResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobResult.ProtoReflect.Descriptor instead.
 func (*JobResult) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{25}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *JobResult) GetJobId() string {
@@ -2479,7 +2479,7 @@ type JobResults struct {
 
 func (x *JobResults) Reset() {
 	*x = JobResults{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[26]
+	mi := &file_ctldpb_ctld_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2491,7 +2491,7 @@ func (x *JobResults) String() string {
 func (*JobResults) ProtoMessage() {}
 
 func (x *JobResults) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[26]
+	mi := &file_ctldpb_ctld_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2504,7 +2504,7 @@ func (x *JobResults) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobResults.ProtoReflect.Descriptor instead.
 func (*JobResults) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{26}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *JobResults) GetResults() []*JobResult {
@@ -2525,7 +2525,7 @@ type ControlRequest struct {
 
 func (x *ControlRequest) Reset() {
 	*x = ControlRequest{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[27]
+	mi := &file_ctldpb_ctld_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2537,7 +2537,7 @@ func (x *ControlRequest) String() string {
 func (*ControlRequest) ProtoMessage() {}
 
 func (x *ControlRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[27]
+	mi := &file_ctldpb_ctld_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2550,7 +2550,7 @@ func (x *ControlRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlRequest.ProtoReflect.Descriptor instead.
 func (*ControlRequest) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{27}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ControlRequest) GetOp() ControlRequest_Op {
@@ -2585,7 +2585,7 @@ type UpdateJobRequest struct {
 
 func (x *UpdateJobRequest) Reset() {
 	*x = UpdateJobRequest{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[28]
+	mi := &file_ctldpb_ctld_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2597,7 +2597,7 @@ func (x *UpdateJobRequest) String() string {
 func (*UpdateJobRequest) ProtoMessage() {}
 
 func (x *UpdateJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[28]
+	mi := &file_ctldpb_ctld_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2610,7 +2610,7 @@ func (x *UpdateJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateJobRequest.ProtoReflect.Descriptor instead.
 func (*UpdateJobRequest) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{28}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *UpdateJobRequest) GetJobIds() []string {
@@ -2644,7 +2644,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[29]
+	mi := &file_ctldpb_ctld_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2656,7 +2656,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[29]
+	mi := &file_ctldpb_ctld_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2669,7 +2669,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{29}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListNodesRequest) GetRead() *ReadOptions {
@@ -2697,7 +2697,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[30]
+	mi := &file_ctldpb_ctld_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2709,7 +2709,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[30]
+	mi := &file_ctldpb_ctld_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2722,7 +2722,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{30}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListNodesResponse) GetInfo() *ReadInfo {
@@ -2791,7 +2791,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[31]
+	mi := &file_ctldpb_ctld_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2803,7 +2803,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[31]
+	mi := &file_ctldpb_ctld_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2816,7 +2816,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{31}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Node) GetName() string {
@@ -3089,7 +3089,7 @@ type UpdateNodeRequest struct {
 
 func (x *UpdateNodeRequest) Reset() {
 	*x = UpdateNodeRequest{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[32]
+	mi := &file_ctldpb_ctld_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3101,7 +3101,7 @@ func (x *UpdateNodeRequest) String() string {
 func (*UpdateNodeRequest) ProtoMessage() {}
 
 func (x *UpdateNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[32]
+	mi := &file_ctldpb_ctld_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3114,7 +3114,7 @@ func (x *UpdateNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateNodeRequest.ProtoReflect.Descriptor instead.
 func (*UpdateNodeRequest) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{32}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *UpdateNodeRequest) GetNames() string {
@@ -3147,7 +3147,7 @@ type UpdateNodeResponse struct {
 
 func (x *UpdateNodeResponse) Reset() {
 	*x = UpdateNodeResponse{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[33]
+	mi := &file_ctldpb_ctld_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3159,7 +3159,7 @@ func (x *UpdateNodeResponse) String() string {
 func (*UpdateNodeResponse) ProtoMessage() {}
 
 func (x *UpdateNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[33]
+	mi := &file_ctldpb_ctld_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3172,7 +3172,7 @@ func (x *UpdateNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateNodeResponse.ProtoReflect.Descriptor instead.
 func (*UpdateNodeResponse) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{33}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *UpdateNodeResponse) GetResults() []*JobResult {
@@ -3192,7 +3192,7 @@ type ListPartitionsRequest struct {
 
 func (x *ListPartitionsRequest) Reset() {
 	*x = ListPartitionsRequest{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[34]
+	mi := &file_ctldpb_ctld_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3204,7 +3204,7 @@ func (x *ListPartitionsRequest) String() string {
 func (*ListPartitionsRequest) ProtoMessage() {}
 
 func (x *ListPartitionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[34]
+	mi := &file_ctldpb_ctld_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3217,7 +3217,7 @@ func (x *ListPartitionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPartitionsRequest.ProtoReflect.Descriptor instead.
 func (*ListPartitionsRequest) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{34}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListPartitionsRequest) GetRead() *ReadOptions {
@@ -3245,7 +3245,7 @@ type ListPartitionsResponse struct {
 
 func (x *ListPartitionsResponse) Reset() {
 	*x = ListPartitionsResponse{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[35]
+	mi := &file_ctldpb_ctld_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3257,7 +3257,7 @@ func (x *ListPartitionsResponse) String() string {
 func (*ListPartitionsResponse) ProtoMessage() {}
 
 func (x *ListPartitionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[35]
+	mi := &file_ctldpb_ctld_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3270,7 +3270,7 @@ func (x *ListPartitionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPartitionsResponse.ProtoReflect.Descriptor instead.
 func (*ListPartitionsResponse) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{35}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListPartitionsResponse) GetInfo() *ReadInfo {
@@ -3327,7 +3327,7 @@ type Partition struct {
 
 func (x *Partition) Reset() {
 	*x = Partition{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[36]
+	mi := &file_ctldpb_ctld_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3339,7 +3339,7 @@ func (x *Partition) String() string {
 func (*Partition) ProtoMessage() {}
 
 func (x *Partition) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[36]
+	mi := &file_ctldpb_ctld_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3352,7 +3352,7 @@ func (x *Partition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Partition.ProtoReflect.Descriptor instead.
 func (*Partition) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{36}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Partition) GetName() string {
@@ -3541,7 +3541,7 @@ type UpdatePartitionRequest struct {
 
 func (x *UpdatePartitionRequest) Reset() {
 	*x = UpdatePartitionRequest{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[37]
+	mi := &file_ctldpb_ctld_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3553,7 +3553,7 @@ func (x *UpdatePartitionRequest) String() string {
 func (*UpdatePartitionRequest) ProtoMessage() {}
 
 func (x *UpdatePartitionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[37]
+	mi := &file_ctldpb_ctld_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3566,7 +3566,7 @@ func (x *UpdatePartitionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdatePartitionRequest.ProtoReflect.Descriptor instead.
 func (*UpdatePartitionRequest) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{37}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *UpdatePartitionRequest) GetName() string {
@@ -3599,7 +3599,7 @@ type UpdatePartitionResponse struct {
 
 func (x *UpdatePartitionResponse) Reset() {
 	*x = UpdatePartitionResponse{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[38]
+	mi := &file_ctldpb_ctld_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3611,7 +3611,7 @@ func (x *UpdatePartitionResponse) String() string {
 func (*UpdatePartitionResponse) ProtoMessage() {}
 
 func (x *UpdatePartitionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[38]
+	mi := &file_ctldpb_ctld_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3624,7 +3624,7 @@ func (x *UpdatePartitionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdatePartitionResponse.ProtoReflect.Descriptor instead.
 func (*UpdatePartitionResponse) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{38}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *UpdatePartitionResponse) GetChanged() string {
@@ -3642,7 +3642,7 @@ type ShowConfigRequest struct {
 
 func (x *ShowConfigRequest) Reset() {
 	*x = ShowConfigRequest{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[39]
+	mi := &file_ctldpb_ctld_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3654,7 +3654,7 @@ func (x *ShowConfigRequest) String() string {
 func (*ShowConfigRequest) ProtoMessage() {}
 
 func (x *ShowConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[39]
+	mi := &file_ctldpb_ctld_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3667,7 +3667,7 @@ func (x *ShowConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShowConfigRequest.ProtoReflect.Descriptor instead.
 func (*ShowConfigRequest) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{39}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{39}
 }
 
 type ShowConfigResponse struct {
@@ -3680,7 +3680,7 @@ type ShowConfigResponse struct {
 
 func (x *ShowConfigResponse) Reset() {
 	*x = ShowConfigResponse{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[40]
+	mi := &file_ctldpb_ctld_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3692,7 +3692,7 @@ func (x *ShowConfigResponse) String() string {
 func (*ShowConfigResponse) ProtoMessage() {}
 
 func (x *ShowConfigResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[40]
+	mi := &file_ctldpb_ctld_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3705,7 +3705,7 @@ func (x *ShowConfigResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShowConfigResponse.ProtoReflect.Descriptor instead.
 func (*ShowConfigResponse) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{40}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ShowConfigResponse) GetLines() []*ConfigLine {
@@ -3732,7 +3732,7 @@ type ConfigLine struct {
 
 func (x *ConfigLine) Reset() {
 	*x = ConfigLine{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[41]
+	mi := &file_ctldpb_ctld_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3744,7 +3744,7 @@ func (x *ConfigLine) String() string {
 func (*ConfigLine) ProtoMessage() {}
 
 func (x *ConfigLine) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[41]
+	mi := &file_ctldpb_ctld_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3757,7 +3757,7 @@ func (x *ConfigLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigLine.ProtoReflect.Descriptor instead.
 func (*ConfigLine) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{41}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ConfigLine) GetKey() string {
@@ -3783,7 +3783,7 @@ type ReconfigureRequest struct {
 
 func (x *ReconfigureRequest) Reset() {
 	*x = ReconfigureRequest{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[42]
+	mi := &file_ctldpb_ctld_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3795,7 +3795,7 @@ func (x *ReconfigureRequest) String() string {
 func (*ReconfigureRequest) ProtoMessage() {}
 
 func (x *ReconfigureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[42]
+	mi := &file_ctldpb_ctld_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3808,7 +3808,7 @@ func (x *ReconfigureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReconfigureRequest.ProtoReflect.Descriptor instead.
 func (*ReconfigureRequest) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{42}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ReconfigureRequest) GetDryRun() bool {
@@ -3830,7 +3830,7 @@ type ReconfigureResponse struct {
 
 func (x *ReconfigureResponse) Reset() {
 	*x = ReconfigureResponse{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[43]
+	mi := &file_ctldpb_ctld_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3842,7 +3842,7 @@ func (x *ReconfigureResponse) String() string {
 func (*ReconfigureResponse) ProtoMessage() {}
 
 func (x *ReconfigureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[43]
+	mi := &file_ctldpb_ctld_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3855,7 +3855,7 @@ func (x *ReconfigureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReconfigureResponse.ProtoReflect.Descriptor instead.
 func (*ReconfigureResponse) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{43}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ReconfigureResponse) GetChanged() []string {
@@ -3894,7 +3894,7 @@ type PingRequest struct {
 
 func (x *PingRequest) Reset() {
 	*x = PingRequest{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[44]
+	mi := &file_ctldpb_ctld_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3906,7 +3906,7 @@ func (x *PingRequest) String() string {
 func (*PingRequest) ProtoMessage() {}
 
 func (x *PingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[44]
+	mi := &file_ctldpb_ctld_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3919,7 +3919,7 @@ func (x *PingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PingRequest.ProtoReflect.Descriptor instead.
 func (*PingRequest) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{44}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{44}
 }
 
 type PingResponse struct {
@@ -3941,7 +3941,7 @@ type PingResponse struct {
 
 func (x *PingResponse) Reset() {
 	*x = PingResponse{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[45]
+	mi := &file_ctldpb_ctld_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3953,7 +3953,7 @@ func (x *PingResponse) String() string {
 func (*PingResponse) ProtoMessage() {}
 
 func (x *PingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[45]
+	mi := &file_ctldpb_ctld_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3966,7 +3966,7 @@ func (x *PingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PingResponse.ProtoReflect.Descriptor instead.
 func (*PingResponse) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{45}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *PingResponse) GetController() string {
@@ -4060,7 +4060,7 @@ type PeerStatus struct {
 
 func (x *PeerStatus) Reset() {
 	*x = PeerStatus{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[46]
+	mi := &file_ctldpb_ctld_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4072,7 +4072,7 @@ func (x *PeerStatus) String() string {
 func (*PeerStatus) ProtoMessage() {}
 
 func (x *PeerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[46]
+	mi := &file_ctldpb_ctld_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4085,7 +4085,7 @@ func (x *PeerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerStatus.ProtoReflect.Descriptor instead.
 func (*PeerStatus) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{46}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *PeerStatus) GetName() string {
@@ -4143,7 +4143,7 @@ type JobOutputRequest struct {
 
 func (x *JobOutputRequest) Reset() {
 	*x = JobOutputRequest{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[47]
+	mi := &file_ctldpb_ctld_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4155,7 +4155,7 @@ func (x *JobOutputRequest) String() string {
 func (*JobOutputRequest) ProtoMessage() {}
 
 func (x *JobOutputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[47]
+	mi := &file_ctldpb_ctld_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4168,7 +4168,7 @@ func (x *JobOutputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobOutputRequest.ProtoReflect.Descriptor instead.
 func (*JobOutputRequest) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{47}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *JobOutputRequest) GetJobId() string {
@@ -4216,7 +4216,7 @@ type JobOutputResponse struct {
 
 func (x *JobOutputResponse) Reset() {
 	*x = JobOutputResponse{}
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[48]
+	mi := &file_ctldpb_ctld_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4228,7 +4228,7 @@ func (x *JobOutputResponse) String() string {
 func (*JobOutputResponse) ProtoMessage() {}
 
 func (x *JobOutputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_ctldpb_ctld_proto_msgTypes[48]
+	mi := &file_ctldpb_ctld_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4241,7 +4241,7 @@ func (x *JobOutputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobOutputResponse.ProtoReflect.Descriptor instead.
 func (*JobOutputResponse) Descriptor() ([]byte, []int) {
-	return file_api_ctldpb_ctld_proto_rawDescGZIP(), []int{48}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *JobOutputResponse) GetData() []byte {
@@ -4258,11 +4258,11 @@ func (x *JobOutputResponse) GetEnd() bool {
 	return false
 }
 
-var File_api_ctldpb_ctld_proto protoreflect.FileDescriptor
+var File_ctldpb_ctld_proto protoreflect.FileDescriptor
 
-const file_api_ctldpb_ctld_proto_rawDesc = "" +
+const file_ctldpb_ctld_proto_rawDesc = "" +
 	"\n" +
-	"\x15api/ctldpb/ctld.proto\x12\x0ftensorgrid.ctld\"#\n" +
+	"\x11ctldpb/ctld.proto\x12\x0ftensorgrid.ctld\"#\n" +
 	"\vReadOptions\x12\x14\n" +
 	"\x05stale\x18\x01 \x01(\bR\x05stale\"\x86\x01\n" +
 	"\bReadInfo\x12\x15\n" +
@@ -4718,20 +4718,20 @@ const file_api_ctldpb_ctld_proto_rawDesc = "" +
 	"\tJobOutput\x12!.tensorgrid.ctld.JobOutputRequest\x1a\".tensorgrid.ctld.JobOutputResponse0\x01B-Z+github.com/tensorgrid/tensorgrid/api/ctldpbb\x06proto3"
 
 var (
-	file_api_ctldpb_ctld_proto_rawDescOnce sync.Once
-	file_api_ctldpb_ctld_proto_rawDescData []byte
+	file_ctldpb_ctld_proto_rawDescOnce sync.Once
+	file_ctldpb_ctld_proto_rawDescData []byte
 )
 
-func file_api_ctldpb_ctld_proto_rawDescGZIP() []byte {
-	file_api_ctldpb_ctld_proto_rawDescOnce.Do(func() {
-		file_api_ctldpb_ctld_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_api_ctldpb_ctld_proto_rawDesc), len(file_api_ctldpb_ctld_proto_rawDesc)))
+func file_ctldpb_ctld_proto_rawDescGZIP() []byte {
+	file_ctldpb_ctld_proto_rawDescOnce.Do(func() {
+		file_ctldpb_ctld_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_ctldpb_ctld_proto_rawDesc), len(file_ctldpb_ctld_proto_rawDesc)))
 	})
-	return file_api_ctldpb_ctld_proto_rawDescData
+	return file_ctldpb_ctld_proto_rawDescData
 }
 
-var file_api_ctldpb_ctld_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_api_ctldpb_ctld_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
-var file_api_ctldpb_ctld_proto_goTypes = []any{
+var file_ctldpb_ctld_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_ctldpb_ctld_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
+var file_ctldpb_ctld_proto_goTypes = []any{
 	(ControlRequest_Op)(0),          // 0: tensorgrid.ctld.ControlRequest.Op
 	(*ReadOptions)(nil),             // 1: tensorgrid.ctld.ReadOptions
 	(*ReadInfo)(nil),                // 2: tensorgrid.ctld.ReadInfo
@@ -4788,7 +4788,7 @@ var file_api_ctldpb_ctld_proto_goTypes = []any{
 	nil,                             // 53: tensorgrid.ctld.Partition.OtherEntry
 	nil,                             // 54: tensorgrid.ctld.UpdatePartitionRequest.SetEntry
 }
-var file_api_ctldpb_ctld_proto_depIdxs = []int32{
+var file_ctldpb_ctld_proto_depIdxs = []int32{
 	50, // 0: tensorgrid.ctld.JobSpec.rare:type_name -> tensorgrid.ctld.JobSpec.RareEntry
 	3,  // 1: tensorgrid.ctld.SubmitRequest.spec:type_name -> tensorgrid.ctld.JobSpec
 	4,  // 2: tensorgrid.ctld.SubmitBatchRequest.requests:type_name -> tensorgrid.ctld.SubmitRequest
@@ -4865,27 +4865,27 @@ var file_api_ctldpb_ctld_proto_depIdxs = []int32{
 	0,  // [0:35] is the sub-list for field type_name
 }
 
-func init() { file_api_ctldpb_ctld_proto_init() }
-func file_api_ctldpb_ctld_proto_init() {
-	if File_api_ctldpb_ctld_proto != nil {
+func init() { file_ctldpb_ctld_proto_init() }
+func file_ctldpb_ctld_proto_init() {
+	if File_ctldpb_ctld_proto != nil {
 		return
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_ctldpb_ctld_proto_rawDesc), len(file_api_ctldpb_ctld_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ctldpb_ctld_proto_rawDesc), len(file_ctldpb_ctld_proto_rawDesc)),
 			NumEnums:      1,
 			NumMessages:   54,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
-		GoTypes:           file_api_ctldpb_ctld_proto_goTypes,
-		DependencyIndexes: file_api_ctldpb_ctld_proto_depIdxs,
-		EnumInfos:         file_api_ctldpb_ctld_proto_enumTypes,
-		MessageInfos:      file_api_ctldpb_ctld_proto_msgTypes,
+		GoTypes:           file_ctldpb_ctld_proto_goTypes,
+		DependencyIndexes: file_ctldpb_ctld_proto_depIdxs,
+		EnumInfos:         file_ctldpb_ctld_proto_enumTypes,
+		MessageInfos:      file_ctldpb_ctld_proto_msgTypes,
 	}.Build()
-	File_api_ctldpb_ctld_proto = out.File
-	file_api_ctldpb_ctld_proto_goTypes = nil
-	file_api_ctldpb_ctld_proto_depIdxs = nil
+	File_ctldpb_ctld_proto = out.File
+	file_ctldpb_ctld_proto_goTypes = nil
+	file_ctldpb_ctld_proto_depIdxs = nil
 }

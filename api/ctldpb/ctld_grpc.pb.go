@@ -4,7 +4,7 @@
 // versions:
 // - protoc-gen-go-grpc v1.6.1
 // - protoc             (unknown)
-// source: api/ctldpb/ctld.proto
+// source: ctldpb/ctld.proto
 
 package ctldpb
 
@@ -740,5 +740,5 @@ var Controller_ServiceDesc = grpc.ServiceDesc{
 			ServerStreams: true,
 		},
 	},
-	Metadata: "api/ctldpb/ctld.proto",
+	Metadata: "ctldpb/ctld.proto",
 }

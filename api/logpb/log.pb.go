@@ -4,7 +4,7 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        (unknown)
-// source: api/logpb/log.proto
+// source: logpb/log.proto
 
 package logpb
 
@@ -35,7 +35,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_api_logpb_log_proto_msgTypes[0]
+	mi := &file_logpb_log_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -47,7 +47,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[0]
+	mi := &file_logpb_log_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -60,7 +60,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{0}
+	return file_logpb_log_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *Entry) GetVersion() uint32 {
@@ -111,7 +111,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_api_logpb_log_proto_msgTypes[1]
+	mi := &file_logpb_log_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -123,7 +123,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[1]
+	mi := &file_logpb_log_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -136,7 +136,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{1}
+	return file_logpb_log_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *Command) GetOf() isCommand_Of {
@@ -398,7 +398,7 @@ type Noop struct {
 
 func (x *Noop) Reset() {
 	*x = Noop{}
-	mi := &file_api_logpb_log_proto_msgTypes[2]
+	mi := &file_logpb_log_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -410,7 +410,7 @@ func (x *Noop) String() string {
 func (*Noop) ProtoMessage() {}
 
 func (x *Noop) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[2]
+	mi := &file_logpb_log_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -423,7 +423,7 @@ func (x *Noop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Noop.ProtoReflect.Descriptor instead.
 func (*Noop) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{2}
+	return file_logpb_log_proto_rawDescGZIP(), []int{2}
 }
 
 type Caller struct {
@@ -437,7 +437,7 @@ type Caller struct {
 
 func (x *Caller) Reset() {
 	*x = Caller{}
-	mi := &file_api_logpb_log_proto_msgTypes[3]
+	mi := &file_logpb_log_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -449,7 +449,7 @@ func (x *Caller) String() string {
 func (*Caller) ProtoMessage() {}
 
 func (x *Caller) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[3]
+	mi := &file_logpb_log_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -462,7 +462,7 @@ func (x *Caller) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Caller.ProtoReflect.Descriptor instead.
 func (*Caller) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{3}
+	return file_logpb_log_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Caller) GetUid() uint32 {
@@ -545,7 +545,7 @@ type JobSpec struct {
 
 func (x *JobSpec) Reset() {
 	*x = JobSpec{}
-	mi := &file_api_logpb_log_proto_msgTypes[4]
+	mi := &file_logpb_log_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -557,7 +557,7 @@ func (x *JobSpec) String() string {
 func (*JobSpec) ProtoMessage() {}
 
 func (x *JobSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[4]
+	mi := &file_logpb_log_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -570,7 +570,7 @@ func (x *JobSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobSpec.ProtoReflect.Descriptor instead.
 func (*JobSpec) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{4}
+	return file_logpb_log_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *JobSpec) GetName() string {
@@ -941,7 +941,7 @@ type Submit struct {
 
 func (x *Submit) Reset() {
 	*x = Submit{}
-	mi := &file_api_logpb_log_proto_msgTypes[5]
+	mi := &file_logpb_log_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -953,7 +953,7 @@ func (x *Submit) String() string {
 func (*Submit) ProtoMessage() {}
 
 func (x *Submit) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[5]
+	mi := &file_logpb_log_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -966,7 +966,7 @@ func (x *Submit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Submit.ProtoReflect.Descriptor instead.
 func (*Submit) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{5}
+	return file_logpb_log_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Submit) GetKey() string {
@@ -1002,7 +1002,7 @@ type PutBlob struct {
 
 func (x *PutBlob) Reset() {
 	*x = PutBlob{}
-	mi := &file_api_logpb_log_proto_msgTypes[6]
+	mi := &file_logpb_log_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1014,7 +1014,7 @@ func (x *PutBlob) String() string {
 func (*PutBlob) ProtoMessage() {}
 
 func (x *PutBlob) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[6]
+	mi := &file_logpb_log_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1027,7 +1027,7 @@ func (x *PutBlob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutBlob.ProtoReflect.Descriptor instead.
 func (*PutBlob) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{6}
+	return file_logpb_log_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *PutBlob) GetHash() []byte {
@@ -1070,7 +1070,7 @@ type GresAlloc struct {
 
 func (x *GresAlloc) Reset() {
 	*x = GresAlloc{}
-	mi := &file_api_logpb_log_proto_msgTypes[7]
+	mi := &file_logpb_log_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1082,7 +1082,7 @@ func (x *GresAlloc) String() string {
 func (*GresAlloc) ProtoMessage() {}
 
 func (x *GresAlloc) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[7]
+	mi := &file_logpb_log_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1095,7 +1095,7 @@ func (x *GresAlloc) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GresAlloc.ProtoReflect.Descriptor instead.
 func (*GresAlloc) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{7}
+	return file_logpb_log_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GresAlloc) GetName() string {
@@ -1140,7 +1140,7 @@ type NodeAlloc struct {
 
 func (x *NodeAlloc) Reset() {
 	*x = NodeAlloc{}
-	mi := &file_api_logpb_log_proto_msgTypes[8]
+	mi := &file_logpb_log_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1152,7 +1152,7 @@ func (x *NodeAlloc) String() string {
 func (*NodeAlloc) ProtoMessage() {}
 
 func (x *NodeAlloc) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[8]
+	mi := &file_logpb_log_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1165,7 +1165,7 @@ func (x *NodeAlloc) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeAlloc.ProtoReflect.Descriptor instead.
 func (*NodeAlloc) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{8}
+	return file_logpb_log_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *NodeAlloc) GetNode() string {
@@ -1224,7 +1224,7 @@ type Start struct {
 
 func (x *Start) Reset() {
 	*x = Start{}
-	mi := &file_api_logpb_log_proto_msgTypes[9]
+	mi := &file_logpb_log_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1236,7 +1236,7 @@ func (x *Start) String() string {
 func (*Start) ProtoMessage() {}
 
 func (x *Start) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[9]
+	mi := &file_logpb_log_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1249,7 +1249,7 @@ func (x *Start) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Start.ProtoReflect.Descriptor instead.
 func (*Start) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{9}
+	return file_logpb_log_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Start) GetJobId() uint32 {
@@ -1306,7 +1306,7 @@ type ReasonChange struct {
 
 func (x *ReasonChange) Reset() {
 	*x = ReasonChange{}
-	mi := &file_api_logpb_log_proto_msgTypes[10]
+	mi := &file_logpb_log_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1318,7 +1318,7 @@ func (x *ReasonChange) String() string {
 func (*ReasonChange) ProtoMessage() {}
 
 func (x *ReasonChange) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[10]
+	mi := &file_logpb_log_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1331,7 +1331,7 @@ func (x *ReasonChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReasonChange.ProtoReflect.Descriptor instead.
 func (*ReasonChange) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{10}
+	return file_logpb_log_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ReasonChange) GetJobId() uint32 {
@@ -1375,7 +1375,7 @@ type ClassReason struct {
 
 func (x *ClassReason) Reset() {
 	*x = ClassReason{}
-	mi := &file_api_logpb_log_proto_msgTypes[11]
+	mi := &file_logpb_log_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1387,7 +1387,7 @@ func (x *ClassReason) String() string {
 func (*ClassReason) ProtoMessage() {}
 
 func (x *ClassReason) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[11]
+	mi := &file_logpb_log_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1400,7 +1400,7 @@ func (x *ClassReason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClassReason.ProtoReflect.Descriptor instead.
 func (*ClassReason) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{11}
+	return file_logpb_log_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ClassReason) GetClass() string {
@@ -1443,7 +1443,7 @@ type Plan struct {
 
 func (x *Plan) Reset() {
 	*x = Plan{}
-	mi := &file_api_logpb_log_proto_msgTypes[12]
+	mi := &file_logpb_log_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1455,7 +1455,7 @@ func (x *Plan) String() string {
 func (*Plan) ProtoMessage() {}
 
 func (x *Plan) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[12]
+	mi := &file_logpb_log_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1468,7 +1468,7 @@ func (x *Plan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Plan.ProtoReflect.Descriptor instead.
 func (*Plan) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{12}
+	return file_logpb_log_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Plan) GetBase() uint64 {
@@ -1514,7 +1514,7 @@ type Launched struct {
 
 func (x *Launched) Reset() {
 	*x = Launched{}
-	mi := &file_api_logpb_log_proto_msgTypes[13]
+	mi := &file_logpb_log_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1526,7 +1526,7 @@ func (x *Launched) String() string {
 func (*Launched) ProtoMessage() {}
 
 func (x *Launched) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[13]
+	mi := &file_logpb_log_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1539,7 +1539,7 @@ func (x *Launched) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Launched.ProtoReflect.Descriptor instead.
 func (*Launched) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{13}
+	return file_logpb_log_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Launched) GetJobId() uint32 {
@@ -1617,7 +1617,7 @@ type Reported struct {
 
 func (x *Reported) Reset() {
 	*x = Reported{}
-	mi := &file_api_logpb_log_proto_msgTypes[14]
+	mi := &file_logpb_log_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1629,7 +1629,7 @@ func (x *Reported) String() string {
 func (*Reported) ProtoMessage() {}
 
 func (x *Reported) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[14]
+	mi := &file_logpb_log_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1642,7 +1642,7 @@ func (x *Reported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reported.ProtoReflect.Descriptor instead.
 func (*Reported) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{14}
+	return file_logpb_log_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Reported) GetJobId() uint32 {
@@ -1799,7 +1799,7 @@ type RegisterNode struct {
 
 func (x *RegisterNode) Reset() {
 	*x = RegisterNode{}
-	mi := &file_api_logpb_log_proto_msgTypes[15]
+	mi := &file_logpb_log_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1811,7 +1811,7 @@ func (x *RegisterNode) String() string {
 func (*RegisterNode) ProtoMessage() {}
 
 func (x *RegisterNode) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[15]
+	mi := &file_logpb_log_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1824,7 +1824,7 @@ func (x *RegisterNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterNode.ProtoReflect.Descriptor instead.
 func (*RegisterNode) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{15}
+	return file_logpb_log_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RegisterNode) GetNode() string {
@@ -1980,7 +1980,7 @@ type NodeUpdate struct {
 
 func (x *NodeUpdate) Reset() {
 	*x = NodeUpdate{}
-	mi := &file_api_logpb_log_proto_msgTypes[16]
+	mi := &file_logpb_log_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1992,7 +1992,7 @@ func (x *NodeUpdate) String() string {
 func (*NodeUpdate) ProtoMessage() {}
 
 func (x *NodeUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[16]
+	mi := &file_logpb_log_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2005,7 +2005,7 @@ func (x *NodeUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeUpdate.ProtoReflect.Descriptor instead.
 func (*NodeUpdate) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{16}
+	return file_logpb_log_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *NodeUpdate) GetNodes() []string {
@@ -2056,7 +2056,7 @@ type NodeSilent struct {
 
 func (x *NodeSilent) Reset() {
 	*x = NodeSilent{}
-	mi := &file_api_logpb_log_proto_msgTypes[17]
+	mi := &file_logpb_log_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2068,7 +2068,7 @@ func (x *NodeSilent) String() string {
 func (*NodeSilent) ProtoMessage() {}
 
 func (x *NodeSilent) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[17]
+	mi := &file_logpb_log_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2081,7 +2081,7 @@ func (x *NodeSilent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeSilent.ProtoReflect.Descriptor instead.
 func (*NodeSilent) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{17}
+	return file_logpb_log_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *NodeSilent) GetNode() string {
@@ -2125,7 +2125,7 @@ type Cancel struct {
 
 func (x *Cancel) Reset() {
 	*x = Cancel{}
-	mi := &file_api_logpb_log_proto_msgTypes[18]
+	mi := &file_logpb_log_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2137,7 +2137,7 @@ func (x *Cancel) String() string {
 func (*Cancel) ProtoMessage() {}
 
 func (x *Cancel) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[18]
+	mi := &file_logpb_log_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2150,7 +2150,7 @@ func (x *Cancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancel.ProtoReflect.Descriptor instead.
 func (*Cancel) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{18}
+	return file_logpb_log_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Cancel) GetJobs() []*JobRef {
@@ -2199,7 +2199,7 @@ type JobRef struct {
 
 func (x *JobRef) Reset() {
 	*x = JobRef{}
-	mi := &file_api_logpb_log_proto_msgTypes[19]
+	mi := &file_logpb_log_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2211,7 +2211,7 @@ func (x *JobRef) String() string {
 func (*JobRef) ProtoMessage() {}
 
 func (x *JobRef) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[19]
+	mi := &file_logpb_log_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2224,7 +2224,7 @@ func (x *JobRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRef.ProtoReflect.Descriptor instead.
 func (*JobRef) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{19}
+	return file_logpb_log_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *JobRef) GetJobId() uint32 {
@@ -2260,7 +2260,7 @@ type Control struct {
 
 func (x *Control) Reset() {
 	*x = Control{}
-	mi := &file_api_logpb_log_proto_msgTypes[20]
+	mi := &file_logpb_log_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2272,7 +2272,7 @@ func (x *Control) String() string {
 func (*Control) ProtoMessage() {}
 
 func (x *Control) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[20]
+	mi := &file_logpb_log_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2285,7 +2285,7 @@ func (x *Control) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Control.ProtoReflect.Descriptor instead.
 func (*Control) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{20}
+	return file_logpb_log_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Control) GetOp() uint32 {
@@ -2327,7 +2327,7 @@ type UpdateJob struct {
 
 func (x *UpdateJob) Reset() {
 	*x = UpdateJob{}
-	mi := &file_api_logpb_log_proto_msgTypes[21]
+	mi := &file_logpb_log_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2339,7 +2339,7 @@ func (x *UpdateJob) String() string {
 func (*UpdateJob) ProtoMessage() {}
 
 func (x *UpdateJob) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[21]
+	mi := &file_logpb_log_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2352,7 +2352,7 @@ func (x *UpdateJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateJob.ProtoReflect.Descriptor instead.
 func (*UpdateJob) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{21}
+	return file_logpb_log_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *UpdateJob) GetJob() *JobRef {
@@ -2387,7 +2387,7 @@ type PartitionUpdate struct {
 
 func (x *PartitionUpdate) Reset() {
 	*x = PartitionUpdate{}
-	mi := &file_api_logpb_log_proto_msgTypes[22]
+	mi := &file_logpb_log_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2399,7 +2399,7 @@ func (x *PartitionUpdate) String() string {
 func (*PartitionUpdate) ProtoMessage() {}
 
 func (x *PartitionUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[22]
+	mi := &file_logpb_log_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2412,7 +2412,7 @@ func (x *PartitionUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionUpdate.ProtoReflect.Descriptor instead.
 func (*PartitionUpdate) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{22}
+	return file_logpb_log_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PartitionUpdate) GetName() string {
@@ -2449,7 +2449,7 @@ type JobTimer struct {
 
 func (x *JobTimer) Reset() {
 	*x = JobTimer{}
-	mi := &file_api_logpb_log_proto_msgTypes[23]
+	mi := &file_logpb_log_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2461,7 +2461,7 @@ func (x *JobTimer) String() string {
 func (*JobTimer) ProtoMessage() {}
 
 func (x *JobTimer) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[23]
+	mi := &file_logpb_log_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2474,7 +2474,7 @@ func (x *JobTimer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobTimer.ProtoReflect.Descriptor instead.
 func (*JobTimer) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{23}
+	return file_logpb_log_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *JobTimer) GetJobId() uint32 {
@@ -2516,7 +2516,7 @@ type Purge struct {
 
 func (x *Purge) Reset() {
 	*x = Purge{}
-	mi := &file_api_logpb_log_proto_msgTypes[24]
+	mi := &file_logpb_log_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2528,7 +2528,7 @@ func (x *Purge) String() string {
 func (*Purge) ProtoMessage() {}
 
 func (x *Purge) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[24]
+	mi := &file_logpb_log_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2541,7 +2541,7 @@ func (x *Purge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Purge.ProtoReflect.Descriptor instead.
 func (*Purge) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{24}
+	return file_logpb_log_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Purge) GetEndedBeforeMs() int64 {
@@ -2588,7 +2588,7 @@ type SetConfig struct {
 
 func (x *SetConfig) Reset() {
 	*x = SetConfig{}
-	mi := &file_api_logpb_log_proto_msgTypes[25]
+	mi := &file_logpb_log_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2600,7 +2600,7 @@ func (x *SetConfig) String() string {
 func (*SetConfig) ProtoMessage() {}
 
 func (x *SetConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[25]
+	mi := &file_logpb_log_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2613,7 +2613,7 @@ func (x *SetConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetConfig.ProtoReflect.Descriptor instead.
 func (*SetConfig) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{25}
+	return file_logpb_log_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SetConfig) GetFirstJobId() uint32 {
@@ -2744,7 +2744,7 @@ type ConfigNode struct {
 
 func (x *ConfigNode) Reset() {
 	*x = ConfigNode{}
-	mi := &file_api_logpb_log_proto_msgTypes[26]
+	mi := &file_logpb_log_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2756,7 +2756,7 @@ func (x *ConfigNode) String() string {
 func (*ConfigNode) ProtoMessage() {}
 
 func (x *ConfigNode) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[26]
+	mi := &file_logpb_log_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2769,7 +2769,7 @@ func (x *ConfigNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigNode.ProtoReflect.Descriptor instead.
 func (*ConfigNode) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{26}
+	return file_logpb_log_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ConfigNode) GetName() string {
@@ -2908,7 +2908,7 @@ type ConfigPartition struct {
 
 func (x *ConfigPartition) Reset() {
 	*x = ConfigPartition{}
-	mi := &file_api_logpb_log_proto_msgTypes[27]
+	mi := &file_logpb_log_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2920,7 +2920,7 @@ func (x *ConfigPartition) String() string {
 func (*ConfigPartition) ProtoMessage() {}
 
 func (x *ConfigPartition) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[27]
+	mi := &file_logpb_log_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2933,7 +2933,7 @@ func (x *ConfigPartition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigPartition.ProtoReflect.Descriptor instead.
 func (*ConfigPartition) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{27}
+	return file_logpb_log_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ConfigPartition) GetName() string {
@@ -3118,7 +3118,7 @@ type SnapshotRecord struct {
 
 func (x *SnapshotRecord) Reset() {
 	*x = SnapshotRecord{}
-	mi := &file_api_logpb_log_proto_msgTypes[28]
+	mi := &file_logpb_log_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3130,7 +3130,7 @@ func (x *SnapshotRecord) String() string {
 func (*SnapshotRecord) ProtoMessage() {}
 
 func (x *SnapshotRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[28]
+	mi := &file_logpb_log_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3143,7 +3143,7 @@ func (x *SnapshotRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRecord.ProtoReflect.Descriptor instead.
 func (*SnapshotRecord) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{28}
+	return file_logpb_log_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SnapshotRecord) GetOf() isSnapshotRecord_Of {
@@ -3307,7 +3307,7 @@ type SnapshotHeader struct {
 
 func (x *SnapshotHeader) Reset() {
 	*x = SnapshotHeader{}
-	mi := &file_api_logpb_log_proto_msgTypes[29]
+	mi := &file_logpb_log_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3319,7 +3319,7 @@ func (x *SnapshotHeader) String() string {
 func (*SnapshotHeader) ProtoMessage() {}
 
 func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[29]
+	mi := &file_logpb_log_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3332,7 +3332,7 @@ func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHeader.ProtoReflect.Descriptor instead.
 func (*SnapshotHeader) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{29}
+	return file_logpb_log_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SnapshotHeader) GetVersion() uint32 {
@@ -3394,7 +3394,7 @@ type SnapshotTrailer struct {
 
 func (x *SnapshotTrailer) Reset() {
 	*x = SnapshotTrailer{}
-	mi := &file_api_logpb_log_proto_msgTypes[30]
+	mi := &file_logpb_log_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3406,7 +3406,7 @@ func (x *SnapshotTrailer) String() string {
 func (*SnapshotTrailer) ProtoMessage() {}
 
 func (x *SnapshotTrailer) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[30]
+	mi := &file_logpb_log_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3419,7 +3419,7 @@ func (x *SnapshotTrailer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotTrailer.ProtoReflect.Descriptor instead.
 func (*SnapshotTrailer) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{30}
+	return file_logpb_log_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SnapshotTrailer) GetRecords() uint64 {
@@ -3448,7 +3448,7 @@ type SnapshotBlob struct {
 
 func (x *SnapshotBlob) Reset() {
 	*x = SnapshotBlob{}
-	mi := &file_api_logpb_log_proto_msgTypes[31]
+	mi := &file_logpb_log_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3460,7 +3460,7 @@ func (x *SnapshotBlob) String() string {
 func (*SnapshotBlob) ProtoMessage() {}
 
 func (x *SnapshotBlob) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[31]
+	mi := &file_logpb_log_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3473,7 +3473,7 @@ func (x *SnapshotBlob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotBlob.ProtoReflect.Descriptor instead.
 func (*SnapshotBlob) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{31}
+	return file_logpb_log_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SnapshotBlob) GetHash() []byte {
@@ -3517,7 +3517,7 @@ type SnapshotKey struct {
 
 func (x *SnapshotKey) Reset() {
 	*x = SnapshotKey{}
-	mi := &file_api_logpb_log_proto_msgTypes[32]
+	mi := &file_logpb_log_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3529,7 +3529,7 @@ func (x *SnapshotKey) String() string {
 func (*SnapshotKey) ProtoMessage() {}
 
 func (x *SnapshotKey) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[32]
+	mi := &file_logpb_log_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3542,7 +3542,7 @@ func (x *SnapshotKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotKey.ProtoReflect.Descriptor instead.
 func (*SnapshotKey) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{32}
+	return file_logpb_log_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SnapshotKey) GetUid() uint32 {
@@ -3593,7 +3593,7 @@ type SnapshotClass struct {
 
 func (x *SnapshotClass) Reset() {
 	*x = SnapshotClass{}
-	mi := &file_api_logpb_log_proto_msgTypes[33]
+	mi := &file_logpb_log_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3605,7 +3605,7 @@ func (x *SnapshotClass) String() string {
 func (*SnapshotClass) ProtoMessage() {}
 
 func (x *SnapshotClass) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[33]
+	mi := &file_logpb_log_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3618,7 +3618,7 @@ func (x *SnapshotClass) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotClass.ProtoReflect.Descriptor instead.
 func (*SnapshotClass) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{33}
+	return file_logpb_log_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SnapshotClass) GetKey() string {
@@ -3661,7 +3661,7 @@ type SnapshotSignal struct {
 
 func (x *SnapshotSignal) Reset() {
 	*x = SnapshotSignal{}
-	mi := &file_api_logpb_log_proto_msgTypes[34]
+	mi := &file_logpb_log_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3673,7 +3673,7 @@ func (x *SnapshotSignal) String() string {
 func (*SnapshotSignal) ProtoMessage() {}
 
 func (x *SnapshotSignal) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[34]
+	mi := &file_logpb_log_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3686,7 +3686,7 @@ func (x *SnapshotSignal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotSignal.ProtoReflect.Descriptor instead.
 func (*SnapshotSignal) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{34}
+	return file_logpb_log_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SnapshotSignal) GetSeq() uint32 {
@@ -3728,7 +3728,7 @@ type SnapshotPartition struct {
 
 func (x *SnapshotPartition) Reset() {
 	*x = SnapshotPartition{}
-	mi := &file_api_logpb_log_proto_msgTypes[35]
+	mi := &file_logpb_log_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3740,7 +3740,7 @@ func (x *SnapshotPartition) String() string {
 func (*SnapshotPartition) ProtoMessage() {}
 
 func (x *SnapshotPartition) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[35]
+	mi := &file_logpb_log_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3753,7 +3753,7 @@ func (x *SnapshotPartition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotPartition.ProtoReflect.Descriptor instead.
 func (*SnapshotPartition) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{35}
+	return file_logpb_log_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SnapshotPartition) GetName() string {
@@ -3838,7 +3838,7 @@ type SnapshotJob struct {
 
 func (x *SnapshotJob) Reset() {
 	*x = SnapshotJob{}
-	mi := &file_api_logpb_log_proto_msgTypes[36]
+	mi := &file_logpb_log_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3850,7 +3850,7 @@ func (x *SnapshotJob) String() string {
 func (*SnapshotJob) ProtoMessage() {}
 
 func (x *SnapshotJob) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[36]
+	mi := &file_logpb_log_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3863,7 +3863,7 @@ func (x *SnapshotJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotJob.ProtoReflect.Descriptor instead.
 func (*SnapshotJob) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{36}
+	return file_logpb_log_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SnapshotJob) GetId() uint32 {
@@ -4256,7 +4256,7 @@ type SnapshotNode struct {
 
 func (x *SnapshotNode) Reset() {
 	*x = SnapshotNode{}
-	mi := &file_api_logpb_log_proto_msgTypes[37]
+	mi := &file_logpb_log_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4268,7 +4268,7 @@ func (x *SnapshotNode) String() string {
 func (*SnapshotNode) ProtoMessage() {}
 
 func (x *SnapshotNode) ProtoReflect() protoreflect.Message {
-	mi := &file_api_logpb_log_proto_msgTypes[37]
+	mi := &file_logpb_log_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4281,7 +4281,7 @@ func (x *SnapshotNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotNode.ProtoReflect.Descriptor instead.
 func (*SnapshotNode) Descriptor() ([]byte, []int) {
-	return file_api_logpb_log_proto_rawDescGZIP(), []int{37}
+	return file_logpb_log_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SnapshotNode) GetConfig() *ConfigNode {
@@ -4361,11 +4361,11 @@ func (x *SnapshotNode) GetRemoved() bool {
 	return false
 }
 
-var File_api_logpb_log_proto protoreflect.FileDescriptor
+var File_logpb_log_proto protoreflect.FileDescriptor
 
-const file_api_logpb_log_proto_rawDesc = "" +
+const file_logpb_log_proto_rawDesc = "" +
 	"\n" +
-	"\x13api/logpb/log.proto\x12\x0etensorgrid.log\"o\n" +
+	"\x0flogpb/log.proto\x12\x0etensorgrid.log\"o\n" +
 	"\x05Entry\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x17\n" +
 	"\atime_ms\x18\x02 \x01(\x03R\x06timeMs\x123\n" +
@@ -4815,19 +4815,19 @@ const file_api_logpb_log_proto_rawDesc = "" +
 	"\aremoved\x18\v \x01(\bR\aremovedB,Z*github.com/tensorgrid/tensorgrid/api/logpbb\x06proto3"
 
 var (
-	file_api_logpb_log_proto_rawDescOnce sync.Once
-	file_api_logpb_log_proto_rawDescData []byte
+	file_logpb_log_proto_rawDescOnce sync.Once
+	file_logpb_log_proto_rawDescData []byte
 )
 
-func file_api_logpb_log_proto_rawDescGZIP() []byte {
-	file_api_logpb_log_proto_rawDescOnce.Do(func() {
-		file_api_logpb_log_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_api_logpb_log_proto_rawDesc), len(file_api_logpb_log_proto_rawDesc)))
+func file_logpb_log_proto_rawDescGZIP() []byte {
+	file_logpb_log_proto_rawDescOnce.Do(func() {
+		file_logpb_log_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_logpb_log_proto_rawDesc), len(file_logpb_log_proto_rawDesc)))
 	})
-	return file_api_logpb_log_proto_rawDescData
+	return file_logpb_log_proto_rawDescData
 }
 
-var file_api_logpb_log_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
-var file_api_logpb_log_proto_goTypes = []any{
+var file_logpb_log_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_logpb_log_proto_goTypes = []any{
 	(*Entry)(nil),             // 0: tensorgrid.log.Entry
 	(*Command)(nil),           // 1: tensorgrid.log.Command
 	(*Noop)(nil),              // 2: tensorgrid.log.Noop
@@ -4871,7 +4871,7 @@ var file_api_logpb_log_proto_goTypes = []any{
 	nil,                       // 40: tensorgrid.log.PartitionUpdate.SetEntry
 	nil,                       // 41: tensorgrid.log.SnapshotPartition.SetEntry
 }
-var file_api_logpb_log_proto_depIdxs = []int32{
+var file_logpb_log_proto_depIdxs = []int32{
 	1,  // 0: tensorgrid.log.Entry.commands:type_name -> tensorgrid.log.Command
 	5,  // 1: tensorgrid.log.Command.submit:type_name -> tensorgrid.log.Submit
 	6,  // 2: tensorgrid.log.Command.put_blob:type_name -> tensorgrid.log.PutBlob
@@ -4930,12 +4930,12 @@ var file_api_logpb_log_proto_depIdxs = []int32{
 	0,  // [0:51] is the sub-list for field type_name
 }
 
-func init() { file_api_logpb_log_proto_init() }
-func file_api_logpb_log_proto_init() {
-	if File_api_logpb_log_proto != nil {
+func init() { file_logpb_log_proto_init() }
+func file_logpb_log_proto_init() {
+	if File_logpb_log_proto != nil {
 		return
 	}
-	file_api_logpb_log_proto_msgTypes[1].OneofWrappers = []any{
+	file_logpb_log_proto_msgTypes[1].OneofWrappers = []any{
 		(*Command_Submit)(nil),
 		(*Command_PutBlob)(nil),
 		(*Command_Plan)(nil),
@@ -4953,7 +4953,7 @@ func file_api_logpb_log_proto_init() {
 		(*Command_NodeSilent)(nil),
 		(*Command_Noop)(nil),
 	}
-	file_api_logpb_log_proto_msgTypes[28].OneofWrappers = []any{
+	file_logpb_log_proto_msgTypes[28].OneofWrappers = []any{
 		(*SnapshotRecord_Header)(nil),
 		(*SnapshotRecord_Job)(nil),
 		(*SnapshotRecord_Node)(nil),
@@ -4968,17 +4968,17 @@ func file_api_logpb_log_proto_init() {
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_logpb_log_proto_rawDesc), len(file_api_logpb_log_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_logpb_log_proto_rawDesc), len(file_logpb_log_proto_rawDesc)),
 			NumEnums:      0,
 			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
-		GoTypes:           file_api_logpb_log_proto_goTypes,
-		DependencyIndexes: file_api_logpb_log_proto_depIdxs,
-		MessageInfos:      file_api_logpb_log_proto_msgTypes,
+		GoTypes:           file_logpb_log_proto_goTypes,
+		DependencyIndexes: file_logpb_log_proto_depIdxs,
+		MessageInfos:      file_logpb_log_proto_msgTypes,
 	}.Build()
-	File_api_logpb_log_proto = out.File
-	file_api_logpb_log_proto_goTypes = nil
-	file_api_logpb_log_proto_depIdxs = nil
+	File_logpb_log_proto = out.File
+	file_logpb_log_proto_goTypes = nil
+	file_logpb_log_proto_depIdxs = nil
 }

@@ -4,7 +4,7 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        (unknown)
-// source: api/nodepb/node.proto
+// source: nodepb/node.proto
 
 package nodepb
 
@@ -65,11 +65,11 @@ func (x LaunchResult_Cause) String() string {
 }
 
 func (LaunchResult_Cause) Descriptor() protoreflect.EnumDescriptor {
-	return file_api_nodepb_node_proto_enumTypes[0].Descriptor()
+	return file_nodepb_node_proto_enumTypes[0].Descriptor()
 }
 
 func (LaunchResult_Cause) Type() protoreflect.EnumType {
-	return &file_api_nodepb_node_proto_enumTypes[0]
+	return &file_nodepb_node_proto_enumTypes[0]
 }
 
 func (x LaunchResult_Cause) Number() protoreflect.EnumNumber {
@@ -78,7 +78,7 @@ func (x LaunchResult_Cause) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use LaunchResult_Cause.Descriptor instead.
 func (LaunchResult_Cause) EnumDescriptor() ([]byte, []int) {
-	return file_api_nodepb_node_proto_rawDescGZIP(), []int{12, 0}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{12, 0}
 }
 
 type Kill_How int32
@@ -114,11 +114,11 @@ func (x Kill_How) String() string {
 }
 
 func (Kill_How) Descriptor() protoreflect.EnumDescriptor {
-	return file_api_nodepb_node_proto_enumTypes[1].Descriptor()
+	return file_nodepb_node_proto_enumTypes[1].Descriptor()
 }
 
 func (Kill_How) Type() protoreflect.EnumType {
-	return &file_api_nodepb_node_proto_enumTypes[1]
+	return &file_nodepb_node_proto_enumTypes[1]
 }
 
 func (x Kill_How) Number() protoreflect.EnumNumber {
@@ -127,7 +127,7 @@ func (x Kill_How) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Kill_How.Descriptor instead.
 func (Kill_How) EnumDescriptor() ([]byte, []int) {
-	return file_api_nodepb_node_proto_rawDescGZIP(), []int{14, 0}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{14, 0}
 }
 
 type Kill_Why int32
@@ -178,11 +178,11 @@ func (x Kill_Why) String() string {
 }
 
 func (Kill_Why) Descriptor() protoreflect.EnumDescriptor {
-	return file_api_nodepb_node_proto_enumTypes[2].Descriptor()
+	return file_nodepb_node_proto_enumTypes[2].Descriptor()
 }
 
 func (Kill_Why) Type() protoreflect.EnumType {
-	return &file_api_nodepb_node_proto_enumTypes[2]
+	return &file_nodepb_node_proto_enumTypes[2]
 }
 
 func (x Kill_Why) Number() protoreflect.EnumNumber {
@@ -191,7 +191,7 @@ func (x Kill_Why) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Kill_Why.Descriptor instead.
 func (Kill_Why) EnumDescriptor() ([]byte, []int) {
-	return file_api_nodepb_node_proto_rawDescGZIP(), []int{14, 1}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{14, 1}
 }
 
 type AgentMessage struct {
@@ -211,7 +211,7 @@ type AgentMessage struct {
 
 func (x *AgentMessage) Reset() {
 	*x = AgentMessage{}
-	mi := &file_api_nodepb_node_proto_msgTypes[0]
+	mi := &file_nodepb_node_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -223,7 +223,7 @@ func (x *AgentMessage) String() string {
 func (*AgentMessage) ProtoMessage() {}
 
 func (x *AgentMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_api_nodepb_node_proto_msgTypes[0]
+	mi := &file_nodepb_node_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -236,7 +236,7 @@ func (x *AgentMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessage.ProtoReflect.Descriptor instead.
 func (*AgentMessage) Descriptor() ([]byte, []int) {
-	return file_api_nodepb_node_proto_rawDescGZIP(), []int{0}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *AgentMessage) GetOf() isAgentMessage_Of {
@@ -360,7 +360,7 @@ type ControllerMessage struct {
 
 func (x *ControllerMessage) Reset() {
 	*x = ControllerMessage{}
-	mi := &file_api_nodepb_node_proto_msgTypes[1]
+	mi := &file_nodepb_node_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -372,7 +372,7 @@ func (x *ControllerMessage) String() string {
 func (*ControllerMessage) ProtoMessage() {}
 
 func (x *ControllerMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_api_nodepb_node_proto_msgTypes[1]
+	mi := &file_nodepb_node_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -385,7 +385,7 @@ func (x *ControllerMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControllerMessage.ProtoReflect.Descriptor instead.
 func (*ControllerMessage) Descriptor() ([]byte, []int) {
-	return file_api_nodepb_node_proto_rawDescGZIP(), []int{1}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *ControllerMessage) GetOf() isControllerMessage_Of {
@@ -546,7 +546,7 @@ type StepKey struct {
 
 func (x *StepKey) Reset() {
 	*x = StepKey{}
-	mi := &file_api_nodepb_node_proto_msgTypes[2]
+	mi := &file_nodepb_node_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -558,7 +558,7 @@ func (x *StepKey) String() string {
 func (*StepKey) ProtoMessage() {}
 
 func (x *StepKey) ProtoReflect() protoreflect.Message {
-	mi := &file_api_nodepb_node_proto_msgTypes[2]
+	mi := &file_nodepb_node_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -571,7 +571,7 @@ func (x *StepKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepKey.ProtoReflect.Descriptor instead.
 func (*StepKey) Descriptor() ([]byte, []int) {
-	return file_api_nodepb_node_proto_rawDescGZIP(), []int{2}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *StepKey) GetJobId() uint32 {
@@ -613,7 +613,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_api_nodepb_node_proto_msgTypes[3]
+	mi := &file_nodepb_node_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -625,7 +625,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_api_nodepb_node_proto_msgTypes[3]
+	mi := &file_nodepb_node_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -638,7 +638,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_api_nodepb_node_proto_rawDescGZIP(), []int{3}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Hello) GetNode() string {
@@ -730,7 +730,7 @@ type Inventory struct {
 
 func (x *Inventory) Reset() {
 	*x = Inventory{}
-	mi := &file_api_nodepb_node_proto_msgTypes[4]
+	mi := &file_nodepb_node_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -742,7 +742,7 @@ func (x *Inventory) String() string {
 func (*Inventory) ProtoMessage() {}
 
 func (x *Inventory) ProtoReflect() protoreflect.Message {
-	mi := &file_api_nodepb_node_proto_msgTypes[4]
+	mi := &file_nodepb_node_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -755,7 +755,7 @@ func (x *Inventory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inventory.ProtoReflect.Descriptor instead.
 func (*Inventory) Descriptor() ([]byte, []int) {
-	return file_api_nodepb_node_proto_rawDescGZIP(), []int{4}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Inventory) GetCpus() uint32 {
@@ -850,7 +850,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_api_nodepb_node_proto_msgTypes[5]
+	mi := &file_nodepb_node_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -862,7 +862,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_api_nodepb_node_proto_msgTypes[5]
+	mi := &file_nodepb_node_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -875,7 +875,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_api_nodepb_node_proto_rawDescGZIP(), []int{5}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Heartbeat) GetSentMs() int64 {
@@ -937,7 +937,7 @@ type HeartbeatAck struct {
 
 func (x *HeartbeatAck) Reset() {
 	*x = HeartbeatAck{}
-	mi := &file_api_nodepb_node_proto_msgTypes[6]
+	mi := &file_nodepb_node_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -949,7 +949,7 @@ func (x *HeartbeatAck) String() string {
 func (*HeartbeatAck) ProtoMessage() {}
 
 func (x *HeartbeatAck) ProtoReflect() protoreflect.Message {
-	mi := &file_api_nodepb_node_proto_msgTypes[6]
+	mi := &file_nodepb_node_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -962,7 +962,7 @@ func (x *HeartbeatAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatAck.ProtoReflect.Descriptor instead.
 func (*HeartbeatAck) Descriptor() ([]byte, []int) {
-	return file_api_nodepb_node_proto_rawDescGZIP(), []int{6}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *HeartbeatAck) GetSeq() uint64 {
@@ -995,7 +995,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_api_nodepb_node_proto_msgTypes[7]
+	mi := &file_nodepb_node_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1007,7 +1007,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_api_nodepb_node_proto_msgTypes[7]
+	mi := &file_nodepb_node_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1020,7 +1020,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_api_nodepb_node_proto_rawDescGZIP(), []int{7}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Welcome) GetLeader() string {
@@ -1089,7 +1089,7 @@ type NotLeader struct {
 
 func (x *NotLeader) Reset() {
 	*x = NotLeader{}
-	mi := &file_api_nodepb_node_proto_msgTypes[8]
+	mi := &file_nodepb_node_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1101,7 +1101,7 @@ func (x *NotLeader) String() string {
 func (*NotLeader) ProtoMessage() {}
 
 func (x *NotLeader) ProtoReflect() protoreflect.Message {
-	mi := &file_api_nodepb_node_proto_msgTypes[8]
+	mi := &file_nodepb_node_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1114,7 +1114,7 @@ func (x *NotLeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotLeader.ProtoReflect.Descriptor instead.
 func (*NotLeader) Descriptor() ([]byte, []int) {
-	return file_api_nodepb_node_proto_rawDescGZIP(), []int{8}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *NotLeader) GetLeader() string {
@@ -1140,7 +1140,7 @@ type LaunchBatch struct {
 
 func (x *LaunchBatch) Reset() {
 	*x = LaunchBatch{}
-	mi := &file_api_nodepb_node_proto_msgTypes[9]
+	mi := &file_nodepb_node_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1152,7 +1152,7 @@ func (x *LaunchBatch) String() string {
 func (*LaunchBatch) ProtoMessage() {}
 
 func (x *LaunchBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_api_nodepb_node_proto_msgTypes[9]
+	mi := &file_nodepb_node_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1165,7 +1165,7 @@ func (x *LaunchBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaunchBatch.ProtoReflect.Descriptor instead.
 func (*LaunchBatch) Descriptor() ([]byte, []int) {
-	return file_api_nodepb_node_proto_rawDescGZIP(), []int{9}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *LaunchBatch) GetLaunches() []*Launch {
@@ -1190,7 +1190,7 @@ type Launch struct {
 
 func (x *Launch) Reset() {
 	*x = Launch{}
-	mi := &file_api_nodepb_node_proto_msgTypes[10]
+	mi := &file_nodepb_node_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1202,7 +1202,7 @@ func (x *Launch) String() string {
 func (*Launch) ProtoMessage() {}
 
 func (x *Launch) ProtoReflect() protoreflect.Message {
-	mi := &file_api_nodepb_node_proto_msgTypes[10]
+	mi := &file_nodepb_node_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1215,7 +1215,7 @@ func (x *Launch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Launch.ProtoReflect.Descriptor instead.
 func (*Launch) Descriptor() ([]byte, []int) {
-	return file_api_nodepb_node_proto_rawDescGZIP(), []int{10}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Launch) GetKey() *StepKey {
@@ -1276,7 +1276,7 @@ type LaunchResults struct {
 
 func (x *LaunchResults) Reset() {
 	*x = LaunchResults{}
-	mi := &file_api_nodepb_node_proto_msgTypes[11]
+	mi := &file_nodepb_node_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1288,7 +1288,7 @@ func (x *LaunchResults) String() string {
 func (*LaunchResults) ProtoMessage() {}
 
 func (x *LaunchResults) ProtoReflect() protoreflect.Message {
-	mi := &file_api_nodepb_node_proto_msgTypes[11]
+	mi := &file_nodepb_node_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1301,7 +1301,7 @@ func (x *LaunchResults) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaunchResults.ProtoReflect.Descriptor instead.
 func (*LaunchResults) Descriptor() ([]byte, []int) {
-	return file_api_nodepb_node_proto_rawDescGZIP(), []int{11}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *LaunchResults) GetResults() []*LaunchResult {
@@ -1324,7 +1324,7 @@ type LaunchResult struct {
 
 func (x *LaunchResult) Reset() {
 	*x = LaunchResult{}
-	mi := &file_api_nodepb_node_proto_msgTypes[12]
+	mi := &file_nodepb_node_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1336,7 +1336,7 @@ func (x *LaunchResult) String() string {
 func (*LaunchResult) ProtoMessage() {}
 
 func (x *LaunchResult) ProtoReflect() protoreflect.Message {
-	mi := &file_api_nodepb_node_proto_msgTypes[12]
+	mi := &file_nodepb_node_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1349,7 +1349,7 @@ func (x *LaunchResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaunchResult.ProtoReflect.Descriptor instead.
 func (*LaunchResult) Descriptor() ([]byte, []int) {
-	return file_api_nodepb_node_proto_rawDescGZIP(), []int{12}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *LaunchResult) GetKey() *StepKey {
@@ -1396,7 +1396,7 @@ type KillBatch struct {
 
 func (x *KillBatch) Reset() {
 	*x = KillBatch{}
-	mi := &file_api_nodepb_node_proto_msgTypes[13]
+	mi := &file_nodepb_node_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1408,7 +1408,7 @@ func (x *KillBatch) String() string {
 func (*KillBatch) ProtoMessage() {}
 
 func (x *KillBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_api_nodepb_node_proto_msgTypes[13]
+	mi := &file_nodepb_node_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1421,7 +1421,7 @@ func (x *KillBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillBatch.ProtoReflect.Descriptor instead.
 func (*KillBatch) Descriptor() ([]byte, []int) {
-	return file_api_nodepb_node_proto_rawDescGZIP(), []int{13}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *KillBatch) GetKills() []*Kill {
@@ -1447,7 +1447,7 @@ type Kill struct {
 
 func (x *Kill) Reset() {
 	*x = Kill{}
-	mi := &file_api_nodepb_node_proto_msgTypes[14]
+	mi := &file_nodepb_node_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1459,7 +1459,7 @@ func (x *Kill) String() string {
 func (*Kill) ProtoMessage() {}
 
 func (x *Kill) ProtoReflect() protoreflect.Message {
-	mi := &file_api_nodepb_node_proto_msgTypes[14]
+	mi := &file_nodepb_node_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1472,7 +1472,7 @@ func (x *Kill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Kill.ProtoReflect.Descriptor instead.
 func (*Kill) Descriptor() ([]byte, []int) {
-	return file_api_nodepb_node_proto_rawDescGZIP(), []int{14}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Kill) GetKey() *StepKey {
@@ -1541,7 +1541,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_api_nodepb_node_proto_msgTypes[15]
+	mi := &file_nodepb_node_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1553,7 +1553,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_api_nodepb_node_proto_msgTypes[15]
+	mi := &file_nodepb_node_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1566,7 +1566,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_api_nodepb_node_proto_rawDescGZIP(), []int{15}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Limits) GetLimits() []*StepLimit {
@@ -1586,7 +1586,7 @@ type StepLimit struct {
 
 func (x *StepLimit) Reset() {
 	*x = StepLimit{}
-	mi := &file_api_nodepb_node_proto_msgTypes[16]
+	mi := &file_nodepb_node_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1598,7 +1598,7 @@ func (x *StepLimit) String() string {
 func (*StepLimit) ProtoMessage() {}
 
 func (x *StepLimit) ProtoReflect() protoreflect.Message {
-	mi := &file_api_nodepb_node_proto_msgTypes[16]
+	mi := &file_nodepb_node_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1611,7 +1611,7 @@ func (x *StepLimit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepLimit.ProtoReflect.Descriptor instead.
 func (*StepLimit) Descriptor() ([]byte, []int) {
-	return file_api_nodepb_node_proto_rawDescGZIP(), []int{16}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *StepLimit) GetKey() *StepKey {
@@ -1637,7 +1637,7 @@ type KillResults struct {
 
 func (x *KillResults) Reset() {
 	*x = KillResults{}
-	mi := &file_api_nodepb_node_proto_msgTypes[17]
+	mi := &file_nodepb_node_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1649,7 +1649,7 @@ func (x *KillResults) String() string {
 func (*KillResults) ProtoMessage() {}
 
 func (x *KillResults) ProtoReflect() protoreflect.Message {
-	mi := &file_api_nodepb_node_proto_msgTypes[17]
+	mi := &file_nodepb_node_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1662,7 +1662,7 @@ func (x *KillResults) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillResults.ProtoReflect.Descriptor instead.
 func (*KillResults) Descriptor() ([]byte, []int) {
-	return file_api_nodepb_node_proto_rawDescGZIP(), []int{17}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *KillResults) GetResults() []*KillResult {
@@ -1683,7 +1683,7 @@ type KillResult struct {
 
 func (x *KillResult) Reset() {
 	*x = KillResult{}
-	mi := &file_api_nodepb_node_proto_msgTypes[18]
+	mi := &file_nodepb_node_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1695,7 +1695,7 @@ func (x *KillResult) String() string {
 func (*KillResult) ProtoMessage() {}
 
 func (x *KillResult) ProtoReflect() protoreflect.Message {
-	mi := &file_api_nodepb_node_proto_msgTypes[18]
+	mi := &file_nodepb_node_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1708,7 +1708,7 @@ func (x *KillResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillResult.ProtoReflect.Descriptor instead.
 func (*KillResult) Descriptor() ([]byte, []int) {
-	return file_api_nodepb_node_proto_rawDescGZIP(), []int{18}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *KillResult) GetKey() *StepKey {
@@ -1742,7 +1742,7 @@ type Reports struct {
 
 func (x *Reports) Reset() {
 	*x = Reports{}
-	mi := &file_api_nodepb_node_proto_msgTypes[19]
+	mi := &file_nodepb_node_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1754,7 +1754,7 @@ func (x *Reports) String() string {
 func (*Reports) ProtoMessage() {}
 
 func (x *Reports) ProtoReflect() protoreflect.Message {
-	mi := &file_api_nodepb_node_proto_msgTypes[19]
+	mi := &file_nodepb_node_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1767,7 +1767,7 @@ func (x *Reports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reports.ProtoReflect.Descriptor instead.
 func (*Reports) Descriptor() ([]byte, []int) {
-	return file_api_nodepb_node_proto_rawDescGZIP(), []int{19}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Reports) GetReports() []*Report {
@@ -1801,7 +1801,7 @@ type Report struct {
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_api_nodepb_node_proto_msgTypes[20]
+	mi := &file_nodepb_node_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1813,7 +1813,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_api_nodepb_node_proto_msgTypes[20]
+	mi := &file_nodepb_node_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1826,7 +1826,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_api_nodepb_node_proto_rawDescGZIP(), []int{20}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Report) GetKey() *StepKey {
@@ -1950,7 +1950,7 @@ type ReportAcks struct {
 
 func (x *ReportAcks) Reset() {
 	*x = ReportAcks{}
-	mi := &file_api_nodepb_node_proto_msgTypes[21]
+	mi := &file_nodepb_node_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1962,7 +1962,7 @@ func (x *ReportAcks) String() string {
 func (*ReportAcks) ProtoMessage() {}
 
 func (x *ReportAcks) ProtoReflect() protoreflect.Message {
-	mi := &file_api_nodepb_node_proto_msgTypes[21]
+	mi := &file_nodepb_node_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1975,7 +1975,7 @@ func (x *ReportAcks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportAcks.ProtoReflect.Descriptor instead.
 func (*ReportAcks) Descriptor() ([]byte, []int) {
-	return file_api_nodepb_node_proto_rawDescGZIP(), []int{21}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReportAcks) GetKeys() []*StepKey {
@@ -1994,7 +1994,7 @@ type Forget struct {
 
 func (x *Forget) Reset() {
 	*x = Forget{}
-	mi := &file_api_nodepb_node_proto_msgTypes[22]
+	mi := &file_nodepb_node_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2006,7 +2006,7 @@ func (x *Forget) String() string {
 func (*Forget) ProtoMessage() {}
 
 func (x *Forget) ProtoReflect() protoreflect.Message {
-	mi := &file_api_nodepb_node_proto_msgTypes[22]
+	mi := &file_nodepb_node_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2019,7 +2019,7 @@ func (x *Forget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Forget.ProtoReflect.Descriptor instead.
 func (*Forget) Descriptor() ([]byte, []int) {
-	return file_api_nodepb_node_proto_rawDescGZIP(), []int{22}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Forget) GetKeys() []*StepKey {
@@ -2043,7 +2043,7 @@ type ReadOutput struct {
 
 func (x *ReadOutput) Reset() {
 	*x = ReadOutput{}
-	mi := &file_api_nodepb_node_proto_msgTypes[23]
+	mi := &file_nodepb_node_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2055,7 +2055,7 @@ func (x *ReadOutput) String() string {
 func (*ReadOutput) ProtoMessage() {}
 
 func (x *ReadOutput) ProtoReflect() protoreflect.Message {
-	mi := &file_api_nodepb_node_proto_msgTypes[23]
+	mi := &file_nodepb_node_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2068,7 +2068,7 @@ func (x *ReadOutput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutput.ProtoReflect.Descriptor instead.
 func (*ReadOutput) Descriptor() ([]byte, []int) {
-	return file_api_nodepb_node_proto_rawDescGZIP(), []int{23}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReadOutput) GetId() uint64 {
@@ -2126,7 +2126,7 @@ type OutputChunk struct {
 
 func (x *OutputChunk) Reset() {
 	*x = OutputChunk{}
-	mi := &file_api_nodepb_node_proto_msgTypes[24]
+	mi := &file_nodepb_node_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2138,7 +2138,7 @@ func (x *OutputChunk) String() string {
 func (*OutputChunk) ProtoMessage() {}
 
 func (x *OutputChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_api_nodepb_node_proto_msgTypes[24]
+	mi := &file_nodepb_node_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2151,7 +2151,7 @@ func (x *OutputChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputChunk.ProtoReflect.Descriptor instead.
 func (*OutputChunk) Descriptor() ([]byte, []int) {
-	return file_api_nodepb_node_proto_rawDescGZIP(), []int{24}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *OutputChunk) GetId() uint64 {
@@ -2189,11 +2189,11 @@ func (x *OutputChunk) GetRunning() bool {
 	return false
 }
 
-var File_api_nodepb_node_proto protoreflect.FileDescriptor
+var File_nodepb_node_proto protoreflect.FileDescriptor
 
-const file_api_nodepb_node_proto_rawDesc = "" +
+const file_nodepb_node_proto_rawDesc = "" +
 	"\n" +
-	"\x15api/nodepb/node.proto\x12\x0ftensorgrid.node\"\xe4\x02\n" +
+	"\x11nodepb/node.proto\x12\x0ftensorgrid.node\"\xe4\x02\n" +
 	"\fAgentMessage\x12.\n" +
 	"\x05hello\x18\x01 \x01(\v2\x16.tensorgrid.node.HelloH\x00R\x05hello\x12:\n" +
 	"\theartbeat\x18\x02 \x01(\v2\x1a.tensorgrid.node.HeartbeatH\x00R\theartbeat\x12<\n" +
@@ -2383,20 +2383,20 @@ const file_api_nodepb_node_proto_rawDesc = "" +
 	"\aSession\x12\x1d.tensorgrid.node.AgentMessage\x1a\".tensorgrid.node.ControllerMessage(\x010\x01B-Z+github.com/tensorgrid/tensorgrid/api/nodepbb\x06proto3"
 
 var (
-	file_api_nodepb_node_proto_rawDescOnce sync.Once
-	file_api_nodepb_node_proto_rawDescData []byte
+	file_nodepb_node_proto_rawDescOnce sync.Once
+	file_nodepb_node_proto_rawDescData []byte
 )
 
-func file_api_nodepb_node_proto_rawDescGZIP() []byte {
-	file_api_nodepb_node_proto_rawDescOnce.Do(func() {
-		file_api_nodepb_node_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_api_nodepb_node_proto_rawDesc), len(file_api_nodepb_node_proto_rawDesc)))
+func file_nodepb_node_proto_rawDescGZIP() []byte {
+	file_nodepb_node_proto_rawDescOnce.Do(func() {
+		file_nodepb_node_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_nodepb_node_proto_rawDesc), len(file_nodepb_node_proto_rawDesc)))
 	})
-	return file_api_nodepb_node_proto_rawDescData
+	return file_nodepb_node_proto_rawDescData
 }
 
-var file_api_nodepb_node_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_api_nodepb_node_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
-var file_api_nodepb_node_proto_goTypes = []any{
+var file_nodepb_node_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_nodepb_node_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_nodepb_node_proto_goTypes = []any{
 	(LaunchResult_Cause)(0),   // 0: tensorgrid.node.LaunchResult.Cause
 	(Kill_How)(0),             // 1: tensorgrid.node.Kill.How
 	(Kill_Why)(0),             // 2: tensorgrid.node.Kill.Why
@@ -2426,7 +2426,7 @@ var file_api_nodepb_node_proto_goTypes = []any{
 	(*ReadOutput)(nil),        // 26: tensorgrid.node.ReadOutput
 	(*OutputChunk)(nil),       // 27: tensorgrid.node.OutputChunk
 }
-var file_api_nodepb_node_proto_depIdxs = []int32{
+var file_nodepb_node_proto_depIdxs = []int32{
 	6,  // 0: tensorgrid.node.AgentMessage.hello:type_name -> tensorgrid.node.Hello
 	8,  // 1: tensorgrid.node.AgentMessage.heartbeat:type_name -> tensorgrid.node.Heartbeat
 	14, // 2: tensorgrid.node.AgentMessage.launched:type_name -> tensorgrid.node.LaunchResults
@@ -2472,12 +2472,12 @@ var file_api_nodepb_node_proto_depIdxs = []int32{
 	0,  // [0:36] is the sub-list for field type_name
 }
 
-func init() { file_api_nodepb_node_proto_init() }
-func file_api_nodepb_node_proto_init() {
-	if File_api_nodepb_node_proto != nil {
+func init() { file_nodepb_node_proto_init() }
+func file_nodepb_node_proto_init() {
+	if File_nodepb_node_proto != nil {
 		return
 	}
-	file_api_nodepb_node_proto_msgTypes[0].OneofWrappers = []any{
+	file_nodepb_node_proto_msgTypes[0].OneofWrappers = []any{
 		(*AgentMessage_Hello)(nil),
 		(*AgentMessage_Heartbeat)(nil),
 		(*AgentMessage_Launched)(nil),
@@ -2485,7 +2485,7 @@ func file_api_nodepb_node_proto_init() {
 		(*AgentMessage_Output)(nil),
 		(*AgentMessage_Killed)(nil),
 	}
-	file_api_nodepb_node_proto_msgTypes[1].OneofWrappers = []any{
+	file_nodepb_node_proto_msgTypes[1].OneofWrappers = []any{
 		(*ControllerMessage_Welcome)(nil),
 		(*ControllerMessage_NotLeader)(nil),
 		(*ControllerMessage_Launch)(nil),
@@ -2500,18 +2500,18 @@ func file_api_nodepb_node_proto_init() {
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_nodepb_node_proto_rawDesc), len(file_api_nodepb_node_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nodepb_node_proto_rawDesc), len(file_nodepb_node_proto_rawDesc)),
 			NumEnums:      3,
 			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
-		GoTypes:           file_api_nodepb_node_proto_goTypes,
-		DependencyIndexes: file_api_nodepb_node_proto_depIdxs,
-		EnumInfos:         file_api_nodepb_node_proto_enumTypes,
-		MessageInfos:      file_api_nodepb_node_proto_msgTypes,
+		GoTypes:           file_nodepb_node_proto_goTypes,
+		DependencyIndexes: file_nodepb_node_proto_depIdxs,
+		EnumInfos:         file_nodepb_node_proto_enumTypes,
+		MessageInfos:      file_nodepb_node_proto_msgTypes,
 	}.Build()
-	File_api_nodepb_node_proto = out.File
-	file_api_nodepb_node_proto_goTypes = nil
-	file_api_nodepb_node_proto_depIdxs = nil
+	File_nodepb_node_proto = out.File
+	file_nodepb_node_proto_goTypes = nil
+	file_nodepb_node_proto_depIdxs = nil
 }

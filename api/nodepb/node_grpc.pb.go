@@ -4,7 +4,7 @@
 // versions:
 // - protoc-gen-go-grpc v1.6.1
 // - protoc             (unknown)
-// source: api/nodepb/node.proto
+// source: nodepb/node.proto
 
 package nodepb
 
@@ -117,5 +117,5 @@ var Node_ServiceDesc = grpc.ServiceDesc{
 			ClientStreams: true,
 		},
 	},
-	Metadata: "api/nodepb/node.proto",
+	Metadata: "nodepb/node.proto",
 }

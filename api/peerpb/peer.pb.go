@@ -4,7 +4,7 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        (unknown)
-// source: api/peerpb/peer.proto
+// source: peerpb/peer.proto
 
 package peerpb
 
@@ -36,7 +36,7 @@ type Caller struct {
 
 func (x *Caller) Reset() {
 	*x = Caller{}
-	mi := &file_api_peerpb_peer_proto_msgTypes[0]
+	mi := &file_peerpb_peer_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -48,7 +48,7 @@ func (x *Caller) String() string {
 func (*Caller) ProtoMessage() {}
 
 func (x *Caller) ProtoReflect() protoreflect.Message {
-	mi := &file_api_peerpb_peer_proto_msgTypes[0]
+	mi := &file_peerpb_peer_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -61,7 +61,7 @@ func (x *Caller) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Caller.ProtoReflect.Descriptor instead.
 func (*Caller) Descriptor() ([]byte, []int) {
-	return file_api_peerpb_peer_proto_rawDescGZIP(), []int{0}
+	return file_peerpb_peer_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *Caller) GetUid() uint32 {
@@ -110,7 +110,7 @@ type ForwardRequest struct {
 
 func (x *ForwardRequest) Reset() {
 	*x = ForwardRequest{}
-	mi := &file_api_peerpb_peer_proto_msgTypes[1]
+	mi := &file_peerpb_peer_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -122,7 +122,7 @@ func (x *ForwardRequest) String() string {
 func (*ForwardRequest) ProtoMessage() {}
 
 func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_peerpb_peer_proto_msgTypes[1]
+	mi := &file_peerpb_peer_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -135,7 +135,7 @@ func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardRequest.ProtoReflect.Descriptor instead.
 func (*ForwardRequest) Descriptor() ([]byte, []int) {
-	return file_api_peerpb_peer_proto_rawDescGZIP(), []int{1}
+	return file_peerpb_peer_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *ForwardRequest) GetMethod() string {
@@ -171,7 +171,7 @@ type ForwardResponse struct {
 
 func (x *ForwardResponse) Reset() {
 	*x = ForwardResponse{}
-	mi := &file_api_peerpb_peer_proto_msgTypes[2]
+	mi := &file_peerpb_peer_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -183,7 +183,7 @@ func (x *ForwardResponse) String() string {
 func (*ForwardResponse) ProtoMessage() {}
 
 func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_peerpb_peer_proto_msgTypes[2]
+	mi := &file_peerpb_peer_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -196,7 +196,7 @@ func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardResponse.ProtoReflect.Descriptor instead.
 func (*ForwardResponse) Descriptor() ([]byte, []int) {
-	return file_api_peerpb_peer_proto_rawDescGZIP(), []int{2}
+	return file_peerpb_peer_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *ForwardResponse) GetResponse() []byte {
@@ -235,7 +235,7 @@ type ReadIndexRequest struct {
 
 func (x *ReadIndexRequest) Reset() {
 	*x = ReadIndexRequest{}
-	mi := &file_api_peerpb_peer_proto_msgTypes[3]
+	mi := &file_peerpb_peer_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -247,7 +247,7 @@ func (x *ReadIndexRequest) String() string {
 func (*ReadIndexRequest) ProtoMessage() {}
 
 func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_peerpb_peer_proto_msgTypes[3]
+	mi := &file_peerpb_peer_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -260,7 +260,7 @@ func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexRequest.ProtoReflect.Descriptor instead.
 func (*ReadIndexRequest) Descriptor() ([]byte, []int) {
-	return file_api_peerpb_peer_proto_rawDescGZIP(), []int{3}
+	return file_peerpb_peer_proto_rawDescGZIP(), []int{3}
 }
 
 type ReadIndexResponse struct {
@@ -273,7 +273,7 @@ type ReadIndexResponse struct {
 
 func (x *ReadIndexResponse) Reset() {
 	*x = ReadIndexResponse{}
-	mi := &file_api_peerpb_peer_proto_msgTypes[4]
+	mi := &file_peerpb_peer_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -285,7 +285,7 @@ func (x *ReadIndexResponse) String() string {
 func (*ReadIndexResponse) ProtoMessage() {}
 
 func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_peerpb_peer_proto_msgTypes[4]
+	mi := &file_peerpb_peer_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -298,7 +298,7 @@ func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexResponse.ProtoReflect.Descriptor instead.
 func (*ReadIndexResponse) Descriptor() ([]byte, []int) {
-	return file_api_peerpb_peer_proto_rawDescGZIP(), []int{4}
+	return file_peerpb_peer_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ReadIndexResponse) GetIndex() uint64 {
@@ -323,7 +323,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_api_peerpb_peer_proto_msgTypes[5]
+	mi := &file_peerpb_peer_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -335,7 +335,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_peerpb_peer_proto_msgTypes[5]
+	mi := &file_peerpb_peer_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -348,7 +348,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_api_peerpb_peer_proto_rawDescGZIP(), []int{5}
+	return file_peerpb_peer_proto_rawDescGZIP(), []int{5}
 }
 
 type StatusResponse struct {
@@ -367,7 +367,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_api_peerpb_peer_proto_msgTypes[6]
+	mi := &file_peerpb_peer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -379,7 +379,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_peerpb_peer_proto_msgTypes[6]
+	mi := &file_peerpb_peer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -392,7 +392,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_api_peerpb_peer_proto_rawDescGZIP(), []int{6}
+	return file_peerpb_peer_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *StatusResponse) GetName() string {
@@ -451,11 +451,11 @@ func (x *StatusResponse) GetUptimeMs() int64 {
 	return 0
 }
 
-var File_api_peerpb_peer_proto protoreflect.FileDescriptor
+var File_peerpb_peer_proto protoreflect.FileDescriptor
 
-const file_api_peerpb_peer_proto_rawDesc = "" +
+const file_peerpb_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x15api/peerpb/peer.proto\x12\x0ftensorgrid.peer\"h\n" +
+	"\x11peerpb/peer.proto\x12\x0ftensorgrid.peer\"h\n" +
 	"\x06Caller\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\rR\x03uid\x12\x10\n" +
 	"\x03gid\x18\x02 \x01(\rR\x03gid\x12\x12\n" +
@@ -493,19 +493,19 @@ const file_api_peerpb_peer_proto_rawDesc = "" +
 	"\x06Status\x12\x1e.tensorgrid.peer.StatusRequest\x1a\x1f.tensorgrid.peer.StatusResponseB-Z+github.com/tensorgrid/tensorgrid/api/peerpbb\x06proto3"
 
 var (
-	file_api_peerpb_peer_proto_rawDescOnce sync.Once
-	file_api_peerpb_peer_proto_rawDescData []byte
+	file_peerpb_peer_proto_rawDescOnce sync.Once
+	file_peerpb_peer_proto_rawDescData []byte
 )
 
-func file_api_peerpb_peer_proto_rawDescGZIP() []byte {
-	file_api_peerpb_peer_proto_rawDescOnce.Do(func() {
-		file_api_peerpb_peer_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_api_peerpb_peer_proto_rawDesc), len(file_api_peerpb_peer_proto_rawDesc)))
+func file_peerpb_peer_proto_rawDescGZIP() []byte {
+	file_peerpb_peer_proto_rawDescOnce.Do(func() {
+		file_peerpb_peer_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_peerpb_peer_proto_rawDesc), len(file_peerpb_peer_proto_rawDesc)))
 	})
-	return file_api_peerpb_peer_proto_rawDescData
+	return file_peerpb_peer_proto_rawDescData
 }
 
-var file_api_peerpb_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
-var file_api_peerpb_peer_proto_goTypes = []any{
+var file_peerpb_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_peerpb_peer_proto_goTypes = []any{
 	(*Caller)(nil),            // 0: tensorgrid.peer.Caller
 	(*ForwardRequest)(nil),    // 1: tensorgrid.peer.ForwardRequest
 	(*ForwardResponse)(nil),   // 2: tensorgrid.peer.ForwardResponse
@@ -514,7 +514,7 @@ var file_api_peerpb_peer_proto_goTypes = []any{
 	(*StatusRequest)(nil),     // 5: tensorgrid.peer.StatusRequest
 	(*StatusResponse)(nil),    // 6: tensorgrid.peer.StatusResponse
 }
-var file_api_peerpb_peer_proto_depIdxs = []int32{
+var file_peerpb_peer_proto_depIdxs = []int32{
 	0, // 0: tensorgrid.peer.ForwardRequest.caller:type_name -> tensorgrid.peer.Caller
 	1, // 1: tensorgrid.peer.Peer.Forward:input_type -> tensorgrid.peer.ForwardRequest
 	3, // 2: tensorgrid.peer.Peer.ReadIndex:input_type -> tensorgrid.peer.ReadIndexRequest
@@ -529,26 +529,26 @@ var file_api_peerpb_peer_proto_depIdxs = []int32{
 	0, // [0:1] is the sub-list for field type_name
 }
 
-func init() { file_api_peerpb_peer_proto_init() }
-func file_api_peerpb_peer_proto_init() {
-	if File_api_peerpb_peer_proto != nil {
+func init() { file_peerpb_peer_proto_init() }
+func file_peerpb_peer_proto_init() {
+	if File_peerpb_peer_proto != nil {
 		return
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_peerpb_peer_proto_rawDesc), len(file_api_peerpb_peer_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peerpb_peer_proto_rawDesc), len(file_peerpb_peer_proto_rawDesc)),
 			NumEnums:      0,
 			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
-		GoTypes:           file_api_peerpb_peer_proto_goTypes,
-		DependencyIndexes: file_api_peerpb_peer_proto_depIdxs,
-		MessageInfos:      file_api_peerpb_peer_proto_msgTypes,
+		GoTypes:           file_peerpb_peer_proto_goTypes,
+		DependencyIndexes: file_peerpb_peer_proto_depIdxs,
+		MessageInfos:      file_peerpb_peer_proto_msgTypes,
 	}.Build()
-	File_api_peerpb_peer_proto = out.File
-	file_api_peerpb_peer_proto_goTypes = nil
-	file_api_peerpb_peer_proto_depIdxs = nil
+	File_peerpb_peer_proto = out.File
+	file_peerpb_peer_proto_goTypes = nil
+	file_peerpb_peer_proto_depIdxs = nil
 }

@@ -4,7 +4,7 @@
 // versions:
 // - protoc-gen-go-grpc v1.6.1
 // - protoc             (unknown)
-// source: api/peerpb/peer.proto
+// source: peerpb/peer.proto
 
 package peerpb
 
@@ -199,5 +199,5 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
-	Metadata: "api/peerpb/peer.proto",
+	Metadata: "peerpb/peer.proto",
 }
