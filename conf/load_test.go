@@ -190,7 +190,7 @@ func TestDiff(t *testing.T) {
 	if got := strings.Join(restart, "; "); got != "RaftTimeout 500 ms -> 250 ms" {
 		t.Errorf("restart: %s", got)
 	}
-	if a.Digest() == b.Digest() || a.Digest() != a.Digest() {
+	if first := a.Digest(); first == b.Digest() || first != a.Digest() {
 		t.Error("digest")
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -265,7 +264,7 @@ func (c *call) write(args []string) int {
 		name = args[2]
 	}
 	if name == "-" {
-		io.WriteString(c.env.Stdout, string(res.Data))
+		c.env.Stdout.Write(res.Data)
 		return 0
 	}
 	if !filepath.IsAbs(name) {

@@ -31,16 +31,16 @@ type request struct {
 	level  map[string]int // option -> source that set it
 	gpu    map[string]string
 
-	exportFile              string
-	wrap                    string
-	wrapped                 bool
-	parsable, quiet, wait   bool
-	testOnly, ignorePBS     bool
-	verbose                 int
-	forUID                  uint32
-	cluster                 string
-	memPerGPU               int64
-	scriptPath, scriptGiven string
+	exportFile            string
+	wrap                  string
+	wrapped               bool
+	parsable, quiet, wait bool
+	testOnly, ignorePBS   bool
+	verbose               int
+	forUID                uint32
+	cluster               string
+	memPerGPU             int64
+	scriptGiven           string
 }
 
 func newRequest(env *program.Env) *request {

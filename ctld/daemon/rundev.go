@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -116,7 +115,7 @@ func (d *devLayout) waitReady(ctx context.Context) error {
 	}
 	defer conn.Close()
 	client := ctldpb.NewControllerClient(conn)
-	last := errors.New("no controller answered")
+	var last error
 	for {
 		call, done := context.WithTimeout(ctx, 2*time.Second)
 		nodes, err := client.ListNodes(call, &ctldpb.ListNodesRequest{}, grpc.WaitForReady(true))

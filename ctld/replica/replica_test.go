@@ -287,14 +287,14 @@ func TestCutOffReplicasDoNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, nil)
 		defer c.close()
-		old, far := c.leader(), c.followers()[0]
+		c.leader()
+		far := c.followers()[0]
 		c.net.isolate(far.name, true)
 		if _, err := far.Read(t.Context()); !errors.Is(err, ErrNoLeader) {
 			t.Errorf("a follower without the leader answers a read: %v", err)
 		}
 		c.net.isolate(far.name, false)
-		c.leader()
-		old = c.leader()
+		old := c.leader()
 		c.net.isolate(old.name, true)
 		if _, err := old.Read(t.Context()); !errors.Is(err, ErrNoLeader) {
 			t.Errorf("a leader without a majority answers a read: %v", err)

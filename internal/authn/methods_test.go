@@ -17,7 +17,7 @@ func eachMethod(t *testing.T, do func(full string)) {
 	t.Helper()
 	n := 0
 	for _, file := range []protoreflect.FileDescriptor{
-		ctldpb.File_api_ctldpb_ctld_proto, nodepb.File_api_nodepb_node_proto, peerpb.File_api_peerpb_peer_proto,
+		ctldpb.File_ctldpb_ctld_proto, nodepb.File_nodepb_node_proto, peerpb.File_peerpb_peer_proto,
 	} {
 		for i := range file.Services().Len() {
 			svc := file.Services().Get(i)

@@ -57,7 +57,7 @@ func (p pkiDir) open(t *testing.T, name string, now func() time.Time) *Identity 
 }
 
 // shake runs one handshake and gives back what each side said of it.
-func shake(t *testing.T, client, server *tls.Config) (clientErr, serverErr error, peer *x509.Certificate) {
+func shake(t *testing.T, client, server *tls.Config) (peer *x509.Certificate, clientErr, serverErr error) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -97,7 +97,8 @@ func shake(t *testing.T, client, server *tls.Config) (clientErr, serverErr error
 	if clientErr != nil {
 		a.Close()
 	}
-	return clientErr, <-done, seen
+	serverErr = <-done
+	return seen, clientErr, serverErr
 }
 
 func TestMutualTLS(t *testing.T) {
@@ -130,7 +131,7 @@ func TestMutualTLS(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			clientErr, serverErr, peer := shake(t, tt.client, tt.server)
+			peer, clientErr, serverErr := shake(t, tt.client, tt.server)
 			if ok := clientErr == nil && serverErr == nil; ok != tt.ok {
 				t.Fatalf("ok = %v, want %v (client %v, server %v)", ok, tt.ok, clientErr, serverErr)
 			}
@@ -153,13 +154,13 @@ func TestExpiredAndReload(t *testing.T) {
 	server, client := c1.Server(), n1.Client()
 
 	now = epoch.Add(CertLife + time.Hour)
-	if ce, se, _ := shake(t, client, server); ce == nil && se == nil {
+	if _, ce, se := shake(t, client, server); ce == nil && se == nil {
 		t.Fatal("expired certificates were accepted")
 	}
 	p.issue(t, RoleCtld, "c1", now)
 	p.issue(t, RoleNode, "n1", now)
 	now = now.Add(reloadEvery)
-	if ce, se, _ := shake(t, client, server); ce != nil || se != nil {
+	if _, ce, se := shake(t, client, server); ce != nil || se != nil {
 		t.Fatalf("renewed certificates are not used: %v, %v", ce, se)
 	}
 	// A broken file leaves the old pair in force.
@@ -167,7 +168,7 @@ func TestExpiredAndReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	now = now.Add(reloadEvery)
-	if ce, se, _ := shake(t, client, server); ce != nil || se != nil {
+	if _, ce, se := shake(t, client, server); ce != nil || se != nil {
 		t.Fatalf("a broken file took the listener down: %v, %v", ce, se)
 	}
 	key, der := c1.Signer()
