@@ -14,7 +14,7 @@ MAINS := grid:./cli gctld:./ctld gnoded:./nodeagent gnode-launch:./nodeagent/lau
 BINS  := $(foreach m,$(MAINS),$(BIN)/$(firstword $(subst :, ,$(m))))
 LINKS := gsub gqueue gcancel ginfo gacct gctl sbatch squeue scancel sinfo sacct scontrol
 
-.PHONY: help build test race lint proto man e2e bench bench-submit bench-launch cover fuzz demo install check clean need-go
+.PHONY: help build test race lint proto man e2e bench bench-submit bench-launch bench-slurm-install cover fuzz demo install check clean need-go
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ bench-submit: need-go ## durable submissions on three replicas, beside bare raft
 
 bench-launch: build ## jobs a second end to end, beside a bare fork loop (root)
 	$(GO) test -count=1 -v -timeout 15m -run 'TestBenchLaunch' ./cli -bench-launch
+
+bench-slurm-install: ## Debian's Slurm, the rival that bench-launch measures when it is there (root)
+	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq slurm-wlm munge
 
 cover: need-go ## coverage of the unit tests
 	$(GO) test -short -coverprofile=cover.out ./... && $(GO) tool cover -func=cover.out | tail -1
