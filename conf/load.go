@@ -1,10 +1,12 @@
 package conf
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -60,9 +62,57 @@ func Load(path string) (*Config, error) {
 	}
 	b.finish()
 	if len(r.problems) > 0 {
+		slices.SortStableFunc(r.problems, func(a, b Note) int {
+			return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
+		})
 		return nil, r.problems
 	}
 	return b.cfg, nil
+}
+
+// LoadControllers reads only what a user's command needs: the cluster's name and its controllers. A
+// mistake elsewhere in the file, which an administrator may be editing, stops nobody's command; the
+// error is Problems when these two cannot be told.
+func LoadControllers(path string) (cluster string, list []Controller, err error) {
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	r := &reader{}
+	if err := r.file(path); err != nil {
+		return "", nil, fmt.Errorf("configuration: %w", err)
+	}
+	b := newBuilder(r, path)
+	r.problems = nil
+	for _, rec := range r.records {
+		if len(rec.pairs) == 0 {
+			continue
+		}
+		switch strings.ToLower(rec.pairs[0].key) {
+		case "controllername":
+			b.controllerLine(rec)
+		case "nodename", "partitionname":
+		default:
+			for _, p := range rec.pairs {
+				name := strings.ToLower(p.key)
+				if name == "clustername" {
+					b.topPair(rec, p)
+				} else {
+					b.slurm.take(name, p.value)
+				}
+			}
+		}
+	}
+	b.slurmControllers()
+	if b.cfg.ClusterName == "" {
+		r.problem(path, 0, "ClusterName is missing")
+	}
+	if len(b.cfg.Controllers) == 0 {
+		r.problem(path, 0, "no ControllerName line says where the controllers are")
+	}
+	if len(r.problems) > 0 {
+		return "", nil, r.problems
+	}
+	return b.cfg.ClusterName, b.cfg.Controllers, nil
 }
 
 // builder turns records into a Config.

@@ -195,6 +195,21 @@ func TestDiff(t *testing.T) {
 	}
 }
 
+// TestLoadControllers: a user's command works while an administrator edits the rest of the file.
+func TestLoadControllers(t *testing.T) {
+	cluster, list, err := LoadControllers(write(t, "grid.conf", good+"KillWait=soon\njust words\nNodeName=n[9-1]\n"))
+	if err != nil || cluster != "lab" || len(list) != 1 || list[0].Socket != "/run/tensorgrid/c1.sock" {
+		t.Errorf("%q %+v %v", cluster, list, err)
+	}
+	if _, _, err := LoadControllers(write(t, "grid.conf", "NodeName=n1\n")); err == nil || !strings.Contains(err.Error(), "ClusterName is missing") ||
+		!strings.Contains(err.Error(), "no ControllerName line") {
+		t.Errorf("err = %v", err)
+	}
+	if _, list, err = LoadControllers(write(t, "slurm.conf", "ClusterName=x\nSlurmctldHost=a(10.0.0.1)\nSlurmctldPort=7000\n")); err != nil || list[0].Port != 7000 {
+		t.Errorf("%+v %v", list, err)
+	}
+}
+
 func FuzzLoad(f *testing.F) {
 	f.Add(good)
 	f.Add("A=\"b c\" d=e\\\nf=g # h\nInclude x\n")
@@ -208,5 +223,6 @@ func FuzzLoad(f *testing.F) {
 		if (c == nil) == (err == nil) {
 			t.Fatalf("config %v with error %v", c, err)
 		}
+		LoadControllers(path)
 	})
 }

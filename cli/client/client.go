@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"strings"
 	"sync"
 	"time"
 
@@ -55,15 +54,15 @@ func New(cluster string, targets []Target) *Client {
 
 // FromConfig gives the client of the configuration that conf.Find names.
 func FromConfig() (*Client, error) {
-	c, err := conf.Load(conf.Find())
+	cluster, controllers, err := conf.LoadControllers(conf.Find())
 	if err != nil {
 		return nil, err
 	}
 	var targets []Target
-	for _, ctl := range c.Controllers {
-		targets = append(targets, Target{Name: ctl.Name, Socket: strings.ReplaceAll(ctl.Socket, "%c", ctl.Name)})
+	for _, ctl := range controllers {
+		targets = append(targets, Target{Name: ctl.Name, Socket: ctl.Socket})
 	}
-	return New(c.ClusterName, targets), nil
+	return New(cluster, targets), nil
 }
 
 // Cluster is the cluster's name, "" when it is not known.
