@@ -301,6 +301,9 @@ func (f *fitter) tooFew(need, count uint32, nodes []Capacity) *Refusal {
 		return refuse("ESLURM_INVALID_NODE_COUNT", textNodeCount, "%d nodes were asked, partition %s has %d", need, f.p.Name, len(nodes))
 	}
 	why := fmt.Sprintf("%d nodes were asked, %d of the %d in partition %s could hold the job", need, count, len(nodes), f.p.Name)
+	if need == 1 {
+		why = fmt.Sprintf("none of the %d nodes in partition %s could hold the job", len(nodes), f.p.Name)
+	}
 	if f.failed != "" {
 		why += ": " + f.failed
 	}
