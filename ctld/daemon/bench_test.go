@@ -32,6 +32,7 @@ import (
 var (
 	benchSubmit  = flag.Bool("bench-submit", false, "measure durable submissions (make bench-submit)")
 	benchSeconds = flag.Int("bench-seconds", 10, "seconds of each measurement")
+	benchProfile = flag.String("bench-profile", "", "folder for profiles of the measured processes")
 )
 
 func TestMain(m *testing.M) {

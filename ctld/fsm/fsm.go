@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/tensorgrid/tensorgrid/api/logpb"
 	"github.com/tensorgrid/tensorgrid/ctld/state"
 )
@@ -27,7 +25,10 @@ var ErrVersion = errors.New("written by a newer version")
 var ErrCorrupt = errors.New("corrupt")
 
 // FSM applies entries to a store.
-type FSM struct{ store *state.Store }
+type FSM struct {
+	store   *state.Store
+	decoder decoder // of ApplyEntry, which is called one at a time
+}
 
 // New gives an FSM that changes store, which nothing else may change.
 func New(store *state.Store) *FSM { return &FSM{store: store} }
@@ -39,36 +40,38 @@ func (f *FSM) Store() *state.Store { return f.store }
 // (an unknown command, a newer version, bytes that are no entry) means that nothing was applied
 // and that this replica must not go on.
 func (f *FSM) ApplyEntry(index uint64, data []byte) ([]Result, error) {
-	var entry logpb.Entry
-	if err := proto.Unmarshal(data, &entry); err != nil {
+	d := &f.decoder
+	defer d.release()
+	version, ms, err := d.header(data)
+	if err != nil {
 		return nil, fmt.Errorf("log entry %d: %w: %w", index, ErrCorrupt, err)
 	}
-	if entry.Version > Version {
-		return nil, fmt.Errorf("log entry %d has version %d, this program reads up to %d: %w", index, entry.Version, Version, ErrVersion)
+	if version > Version {
+		return nil, fmt.Errorf("log entry %d has version %d, this program reads up to %d: %w", index, version, Version, ErrVersion)
 	}
-	if len(entry.Commands) > MaxEntryCommands {
-		return nil, fmt.Errorf("log entry %d: %w: %d commands, the limit is MaxEntryCommands=%d", index, ErrCorrupt, len(entry.Commands), MaxEntryCommands)
+	if len(d.raw) > MaxEntryCommands {
+		return nil, fmt.Errorf("log entry %d: %w: %d commands, the limit is MaxEntryCommands=%d", index, ErrCorrupt, len(d.raw), MaxEntryCommands)
 	}
-	for i, c := range entry.Commands {
-		if c.GetOf() == nil {
-			return nil, fmt.Errorf("log entry %d of version %d, command %d of %d is not known to version %d: %w",
-				index, entry.Version, i+1, len(entry.Commands), Version, ErrVersion)
-		}
+	list, err := d.commands(index, version)
+	if err != nil {
+		return nil, err
 	}
-	results := make([]Result, len(entry.Commands))
-	f.store.Apply(index, entry.TimeMs, func(t *state.Tx) {
-		for i, c := range entry.Commands {
-			results[i] = apply(t, c)
+	results := make([]Result, len(list))
+	f.store.Apply(index, ms, func(t *state.Tx) {
+		for i := range list {
+			if c := &list[i]; c.other == nil {
+				results[i] = submitted(t.Submit(c.submit.key, c.submit.digest, c.submit.spec))
+			} else {
+				results[i] = apply(t, c.other)
+			}
 		}
 	})
 	return results, nil
 }
 
-// apply is the table of commands.
+// apply is the table of commands other than Submit.
 func apply(t *state.Tx, c *logpb.Command) Result {
 	switch c := c.Of.(type) {
-	case *logpb.Command_Submit:
-		return submitted(t.Submit(c.Submit.Key, c.Submit.Digest, SpecFromLog(c.Submit.Spec)))
 	case *logpb.Command_PutBlob:
 		return refused(t.PutBlob(c.PutBlob.Hash, c.PutBlob.Total, c.PutBlob.Offset, c.PutBlob.Data))
 	case *logpb.Command_Plan:

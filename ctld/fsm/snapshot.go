@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -36,15 +37,25 @@ func (s Snapshot) Write(w io.Writer) error {
 	b := bufio.NewWriterSize(w, 64<<10)
 	rw := &recordWriter{w: b}
 	writeRecords(rw, s.view)
-	trailer := &logpb.SnapshotTrailer{Records: rw.count, Crc32C: rw.crc}
-	rw.put(&logpb.SnapshotRecord{Of: &logpb.SnapshotRecord_Trailer{Trailer: trailer}})
 	if rw.err != nil {
 		return fmt.Errorf("write snapshot: %w", rw.err)
+	}
+	if _, err := b.Write(appendTrailer(rw.buf[:0], &logpb.SnapshotTrailer{Records: rw.count, Crc32C: rw.crc})); err != nil {
+		return fmt.Errorf("write snapshot: %w", err)
 	}
 	if err := b.Flush(); err != nil {
 		return fmt.Errorf("write snapshot: %w", err)
 	}
 	return nil
+}
+
+// appendTrailer appends the last record, which nothing vouches for but itself: it is read back only
+// as it is written here, since a number may be encoded in more than one way.
+func appendTrailer(b []byte, t *logpb.SnapshotTrailer) []byte {
+	m := &logpb.SnapshotRecord{Of: &logpb.SnapshotRecord_Trailer{Trailer: t}}
+	opts := proto.MarshalOptions{Deterministic: true}
+	b, _ = opts.MarshalAppend(binary.AppendUvarint(b, uint64(opts.Size(m))), m) // two numbers: never fails
+	return b
 }
 
 // Hash is the SHA-256 of the snapshot of a view: equal states of different replicas have equal ones.
@@ -196,7 +207,7 @@ func readSnapshot(r io.Reader) (*state.Store, error) {
 			return nil, err
 		}
 		if end := record.GetTrailer(); end != nil {
-			if end.Records != rr.count-1 || end.Crc32C != rr.sum {
+			if end.Records != rr.count-1 || end.Crc32C != rr.sum || !bytes.Equal(rr.buf, appendTrailer(nil, end)) {
 				return nil, fmt.Errorf("%w: %d records with CRC %08x, the trailer says %d with %08x", ErrCorrupt, rr.count-1, rr.sum, end.Records, end.Crc32C)
 			}
 			return re.Finish()

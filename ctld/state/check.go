@@ -268,11 +268,21 @@ func (c *checker) blobsAndKeys() {
 	if open != c.p.openBlobs {
 		c.fail("%d unfinished blobs, counted are %d", open, c.p.openBlobs)
 	}
-	c.t.keys.Scan(func(name string, k keyRecord) bool {
-		_, orphan := c.p.orphanKeys.Get(orphanName(k.time, name))
-		if orphan != (c.t.Job(k.job) == nil) {
-			c.fail("key of job %d: listed as outliving it: %t", k.job, orphan)
+	c.t.keys.Scan(func(id uint32, k keyRecord) bool {
+		_, orphan := c.p.orphanKeys.Get(endKey{k.time, id})
+		if orphan != (c.t.Job(id) == nil) {
+			c.fail("key of job %d: listed as outliving it: %t", id, orphan)
+		}
+		if found, _, ok := c.t.keyed(k.uid, k.key); !ok || found != id {
+			c.fail("key of job %d: it leads to job %d, %t", id, found, ok)
 		}
 		return true
 	})
+	listed := len(c.t.keyIndex.jobs)
+	for _, more := range c.t.keyIndex.twins {
+		listed += len(more)
+	}
+	if listed != c.t.keys.Len() {
+		c.fail("%d keys, %d of them can be found", c.t.keys.Len(), listed)
+	}
 }

@@ -62,12 +62,11 @@ func (t *tables) Blobs() iter.Seq[BlobRecord] {
 	}
 }
 
-// Keys walks the idempotency keys, ascending by user and key.
+// Keys walks the idempotency keys, ascending by the job that each made.
 func (t *tables) Keys() iter.Seq[KeyRecord] {
 	return func(yield func(KeyRecord) bool) {
-		t.keys.Scan(func(name string, k keyRecord) bool {
-			uid := uint32(name[0])<<24 | uint32(name[1])<<16 | uint32(name[2])<<8 | uint32(name[3])
-			return yield(KeyRecord{UID: uid, Key: name[4:], JobID: k.job, Digest: k.digest, Time: k.time})
+		t.keys.Scan(func(id uint32, k keyRecord) bool {
+			return yield(KeyRecord{UID: k.uid, Key: k.key, JobID: id, Digest: k.digest, Time: k.time})
 		})
 	}
 }
@@ -203,11 +202,17 @@ func (r *Restorer) Key(k KeyRecord) error {
 	if len(k.Key) > job.MaxKey {
 		return fmt.Errorf("key of %d bytes, the limit is MaxKey=%d", len(k.Key), job.MaxKey)
 	}
-	name := keyName(k.UID, k.Key)
-	r.tx.keys.Set(name, keyRecord{job: k.JobID, digest: k.Digest, time: k.Time})
-	if r.tx.Job(k.JobID) == nil {
-		r.tx.orphanKeys.Set(orphanName(k.Time, name), none{})
+	_, _, known := r.tx.keyed(k.UID, k.Key)
+	if _, twice := r.tx.keys.Get(k.JobID); known || twice {
+		return fmt.Errorf("key of job %d: a duplicate", k.JobID)
 	}
+	j := r.tx.Job(k.JobID)
+	if j == nil {
+		r.tx.orphanKeys.Set(endKey{k.Time, k.JobID})
+	} else if j.Key == k.Key {
+		k.Key = j.Key // one string for both
+	}
+	r.tx.setKey(k.JobID, keyRecord{uid: k.UID, key: k.Key, digest: k.Digest, time: k.Time})
 	return nil
 }
 

@@ -1,7 +1,5 @@
 package state
 
-import "encoding/binary"
-
 // maxPurge bounds the records that one Purge removes when the command sets no bound.
 const maxPurge = 10000
 
@@ -29,34 +27,26 @@ func (t *Tx) Purge(endedBefore int64, keep, most uint32) (removed int) {
 
 // orphanKey puts the key of a removed record among those that only wait for their time.
 func (t *Tx) orphanKey(j *Job) {
-	if j.Key == "" {
-		return
+	if k, ok := t.keys.Get(j.ID); ok {
+		t.orphanKeys.Set(endKey{k.time, j.ID})
 	}
-	name := keyName(j.Spec.UID, j.Key)
-	if k, ok := t.keys.Get(name); ok {
-		t.orphanKeys.Set(orphanName(k.time, name), none{})
-	}
-}
-
-func orphanName(time int64, name string) orphanKey {
-	return string(binary.BigEndian.AppendUint64(nil, uint64(time))) + name
 }
 
 // dropKeys forgets the keys of removed jobs that are KeyAge old. A key of an array stays while any
 // of its tasks is in memory.
 func (t *Tx) dropKeys() {
-	var old []orphanKey
-	t.orphanKeys.Scan(func(o orphanKey, _ none) bool {
-		if int64(binary.BigEndian.Uint64([]byte(o[:8]))) > t.now-KeyAge {
+	var old []endKey
+	t.orphanKeys.Scan(func(o endKey) bool {
+		if o.end > t.now-KeyAge {
 			return false
 		}
-		if k, _ := t.keys.Get(o[8:]); len(t.ArrayTasks(k.job)) == 0 {
+		if len(t.ArrayTasks(o.id)) == 0 {
 			old = append(old, o)
 		}
 		return len(old) < maxPurge
 	})
 	for _, o := range old {
 		t.orphanKeys.Delete(o)
-		t.keys.Delete(o[8:])
+		t.dropKey(o.id)
 	}
 }

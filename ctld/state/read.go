@@ -135,22 +135,6 @@ func (t *tables) Blob(hash []byte) ([]byte, bool) {
 	return b.data, true
 }
 
-// Key finds the job that a user's idempotency key made.
-func (t *tables) Key(uid uint32, key string) (jobID uint32, digest []byte, ok bool) {
-	k, ok := t.keys.Get(keyName(uid, key))
-	if !ok {
-		return 0, nil, false
-	}
-	return k.job, k.digest[:], true
-}
-
-// keyName is a key in its scope, the user.
-func keyName(uid uint32, key string) string {
-	b := make([]byte, 0, 4+job.MaxKey)
-	b = append(b, byte(uid>>24), byte(uid>>16), byte(uid>>8), byte(uid))
-	return string(append(b, key...))
-}
-
 // Counts gives the numbers of all records, of pending and of running or suspended ones.
 func (t *tables) Counts() (all, pending, running int) {
 	return t.jobs.Len(), t.pending, t.running

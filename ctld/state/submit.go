@@ -13,7 +13,7 @@ const basePriority int64 = 4294901759
 
 // Submit takes a new job or array. A key that the user has used before gives back the job it made
 // then (duplicate) when digest is the same, and a refusal when it is not. spec belongs to the
-// state afterwards.
+// state afterwards; it is for the caller to let equal strings of many share their bytes.
 func (t *Tx) Submit(key string, digest []byte, spec *job.Spec) (id uint32, duplicate bool, r *Refusal) {
 	if key != "" {
 		if id, r := t.known(spec.UID, key, digest); id != 0 || r != nil {
@@ -30,8 +30,8 @@ func (t *Tx) Submit(key string, digest []byte, spec *job.Spec) (id uint32, dupli
 	if spec.Partition == "" {
 		spec.Partition = t.DefaultPartition().Name
 	}
-	t.internSpec(spec)
-	j := &Job{
+	j := t.blank()
+	*j = Job{
 		ID: t.nextID, Spec: spec, ArrayTask: -1, ArrayLimit: limit, Waiting: tasks, State: job.Pending,
 		SubmitSeq: t.submits, Submit: t.now, Begin: spec.Begin, Partition: spec.Partition, Key: key,
 		TimeLimit: t.effectiveLimit(spec.TimeLimit, spec.Partition),
@@ -54,9 +54,22 @@ func (t *Tx) Submit(key string, digest []byte, spec *job.Spec) (id uint32, dupli
 		t.judgeAgain(wakeup{j.ID, -1}) // tasks whose counterpart has ended already
 	}
 	if key != "" {
-		t.keys.Set(keyName(spec.UID, key), keyRecord{job: j.ID, digest: [32]byte(digest), time: t.now})
+		t.setKey(j.ID, keyRecord{uid: spec.UID, key: key, digest: [32]byte(digest), time: t.now})
 	}
+	t.slab = t.slab[1:]
 	return j.ID, false, nil
+}
+
+// slabJobs is how many new records share one piece of memory: few, since all of it stays while one
+// of them is as it was.
+const slabJobs = 8
+
+// blank gives room for a record; it is taken when the slab is cut.
+func (t *Tx) blank() *Job {
+	if len(t.slab) == 0 {
+		t.slab = make([]Job, slabJobs)
+	}
+	return &t.slab[0]
 }
 
 // known looks a key up; it gives 0 and no refusal for one that has not been used.
@@ -66,15 +79,15 @@ func (t *Tx) known(uid uint32, key string, digest []byte) (uint32, *Refusal) {
 			fmt.Sprintf("a key has at most MaxKey=%d bytes and comes with a SHA-256 digest; this one has %d and a digest of %d bytes",
 				job.MaxKey, len(key), len(digest)))
 	}
-	k, ok := t.keys.Get(keyName(uid, key))
+	id, k, ok := t.keyed(uid, key)
 	if !ok {
 		return 0, nil
 	}
 	if !bytes.Equal(k.digest[:], digest) {
 		return 0, refuse("ESLURM_DUPLICATE_KEY", "Idempotency key was used for another request",
-			fmt.Sprintf("the key made job %d from a different request; use a new key", k.job))
+			fmt.Sprintf("the key made job %d from a different request; use a new key", id))
 	}
-	return k.job, nil
+	return id, nil
 }
 
 // arrayOf reads the array specification; nil when there is none.

@@ -39,7 +39,9 @@ type tables struct {
 	parts  *partTable
 
 	blobs *btree.Map[string, *blob]
-	keys  *btree.Map[string, keyRecord]
+	keys  *btree.Map[uint32, keyRecord] // by the job that the key made
+
+	keyIndex *keyIndex
 
 	pending int
 	running int
@@ -77,13 +79,7 @@ type class struct {
 	reason job.Reason // the planner's last verdict on the first of them; "" before there was one
 	detail string
 	start  int64
-}
-
-// keyRecord is one idempotency key: what it made, from which request, when.
-type keyRecord struct {
-	job    uint32
-	digest [32]byte
-	time   int64
+	born   uint64 // version that made it: within that nobody else has seen it
 }
 
 // blob is one content-addressed blob, whole or arriving. A stored blob never changes.
@@ -113,7 +109,9 @@ func newTables() tables {
 		nodeAt:  map[string]uint32{},
 		parts:   &partTable{},
 		blobs:   new(btree.Map[string, *blob]),
-		keys:    new(btree.Map[string, keyRecord]),
+		keys:    new(btree.Map[uint32, keyRecord]),
+
+		keyIndex: newKeyIndex(),
 	}
 }
 
@@ -130,13 +128,13 @@ func (t *tables) copy() tables {
 
 // private is what only commands need: it is not part of a view.
 type private struct {
-	interner   interner
+	interner   Interner
 	owned      map[uint32]uint32                       // uid -> live jobs, each waiting array task counted
 	dependents map[uint32]*btree.Map[uint32, none]     // job or array id -> waiting records that name it
 	singles    map[singleName]*btree.Map[uint32, none] // waiting records that asked for singleton
 	unstarted  int                                     // records that waiting array tasks will still need
 	classNums  uint32                                  // last class number given
-	orphanKeys *btree.Map[orphanKey, none]             // keys whose job has been purged
+	orphanKeys *btree.BTreeG[endKey]                   // keys whose job has been purged, oldest first
 	openBlobs  int                                     // blobs not whole
 	ended      *btree.BTreeG[endKey]                   // ended records that hold nothing, oldest first
 	freeBlobs  *btree.Map[string, none]                // blobs without references
@@ -144,6 +142,7 @@ type private struct {
 	woken      []wakeup // waiting records whose dependencies are to be judged again
 	arrayStats map[uint32]*arrayStat
 	shapes     map[string]string // form of a class -> its key, so that a known shape is not hashed
+	slab       []Job             // room for new records
 	waking     bool
 }
 
@@ -153,13 +152,17 @@ type singleName struct {
 	name string
 }
 
-// orphanKey orders keys that outlived their job by age: 8 bytes of time, then the key.
-type orphanKey = string
-
-// endKey orders ended records by when they ended.
+// endKey orders ended records by when they ended, and keys that outlived their job by when they
+// were used.
 type endKey struct {
 	end int64
 	id  uint32
+}
+
+func byEnd() *btree.BTreeG[endKey] {
+	return btree.NewBTreeGOptions(func(a, b endKey) bool {
+		return cmp.Or(cmp.Compare(a.end, b.end), cmp.Compare(a.id, b.id)) < 0
+	}, btree.Options{NoLocks: true})
 }
 
 func newPrivate() private {
@@ -167,13 +170,11 @@ func newPrivate() private {
 		owned:      map[uint32]uint32{},
 		dependents: map[uint32]*btree.Map[uint32, none]{},
 		singles:    map[singleName]*btree.Map[uint32, none]{},
-		orphanKeys: new(btree.Map[orphanKey, none]),
+		orphanKeys: byEnd(),
 		arrayStats: map[uint32]*arrayStat{},
 		shapes:     map[string]string{},
-		ended: btree.NewBTreeGOptions(func(a, b endKey) bool {
-			return cmp.Or(cmp.Compare(a.end, b.end), cmp.Compare(a.id, b.id)) < 0
-		}, btree.Options{NoLocks: true}),
-		freeBlobs: new(btree.Map[string, none]),
+		ended:      byEnd(),
+		freeBlobs:  new(btree.Map[string, none]),
 	}
 }
 

@@ -32,6 +32,7 @@ type Shape struct {
 	PerCall      int           // submissions in one call (1: unary)
 	Warmup       time.Duration // not counted
 	Duration     time.Duration // counted
+	Profile      string        // folder for a CPU and an allocation profile of each process; "" = none
 }
 
 // Headline is the shape of the published figure: 2,048 waiting callers with 512-byte commands.
@@ -112,8 +113,12 @@ func childMain(spec string, bodies map[string]Body) error {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		cancel()
 	}()
-	figures, err := body(ctx, c.Child)
+	end, err := profile(c)
 	if err != nil {
+		return err
+	}
+	figures, err := body(ctx, c.Child)
+	if err := errors.Join(err, end()); err != nil {
 		return err
 	}
 	if figures != nil {
