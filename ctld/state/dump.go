@@ -92,6 +92,7 @@ type Restorer struct {
 func NewRestorer(h Header) *Restorer {
 	s := New()
 	s.t.time, s.t.nextID, s.t.submits = h.Time, h.NextID, h.Submits
+	s.private.entry = 1
 	return &Restorer{store: s, head: h, tx: Tx{tables: &s.t, private: &s.private, now: h.Time, restoring: true}}
 }
 

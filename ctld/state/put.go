@@ -130,7 +130,7 @@ func (t *Tx) classify(old, j *Job) {
 	t.shapes[form] = key
 	t.classNums++
 	j.Class = key
-	t.classes.Set(key, &class{key: key, form: form, number: t.classNums, spec: j.Spec, avoid: j.Avoid, born: t.version})
+	t.classes.Set(key, &class{key: key, form: form, number: t.classNums, spec: j.Spec, avoid: j.Avoid, born: t.entry})
 }
 
 // mayStartSooner tells whether a waiting record has become, or may have become, easier to start:
@@ -175,12 +175,12 @@ func (t *Tx) countClass(c *class, by int) {
 		delete(t.shapes, c.form)
 		return
 	}
-	if c.born == t.version {
+	if c.born == t.entry && t.entry != 0 {
 		c.count += by
 		return
 	}
 	n := *c
-	n.count, n.born = n.count+by, t.version
+	n.count, n.born = n.count+by, t.entry
 	t.classes.Set(c.key, &n)
 }
 

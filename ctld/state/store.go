@@ -72,6 +72,7 @@ func (s *Store) Apply(index uint64, stamped int64, f func(*Tx)) {
 	s.view = nil
 	s.t.index = index
 	s.t.version++
+	s.private.entry++
 	s.t.time = max(s.t.time, stamped)
 	f(&Tx{tables: &s.t, private: &s.private, now: s.t.time})
 }

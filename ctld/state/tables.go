@@ -79,7 +79,7 @@ type class struct {
 	reason job.Reason // the planner's last verdict on the first of them; "" before there was one
 	detail string
 	start  int64
-	born   uint64 // version that made it: within that nobody else has seen it
+	born   uint64 // entry that made it: until that is over nobody else sees it
 }
 
 // blob is one content-addressed blob, whole or arriving. A stored blob never changes.
@@ -143,6 +143,7 @@ type private struct {
 	arrayStats map[uint32]*arrayStat
 	shapes     map[string]string // form of a class -> its key, so that a known shape is not hashed
 	slab       []Job             // room for new records
+	entry      uint64            // counts the entries of this store, so that what one has made can be told; 0 = a trial
 	waking     bool
 }
 
