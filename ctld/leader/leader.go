@@ -51,7 +51,8 @@ type term struct {
 	number uint64
 	began  time.Time
 
-	prove chan struct{} // a heartbeat waits for proveLoop
+	prove  chan struct{} // a heartbeat waits for proveLoop
+	intake *intake       // what agents said, for planLoop
 
 	mu    sync.Mutex
 	nodes map[string]*health
@@ -83,7 +84,7 @@ func (l *Leader) lead(ctx, won context.Context) {
 	defer cancel()
 	defer context.AfterFunc(won, cancel)()
 	t := &term{ctx: ctx, number: l.Log.Status().Term, began: l.Now(), prove: make(chan struct{}, 1),
-		nodes: map[string]*health{}}
+		intake: newIntake(), nodes: map[string]*health{}}
 	l.Logger.Info("leading", "term", t.number)
 	if !l.configure(ctx) {
 		return

@@ -35,6 +35,7 @@ type memLog struct {
 	leader  string
 	term    uint64
 	gate    chan struct{} // not nil: proposals wait until it is closed
+	lost    bool          // proposals are taken, and their proposers told that nothing is known
 	cmds    []*logpb.Command
 }
 
@@ -80,7 +81,11 @@ func (r *replicaOf) Propose(ctx context.Context, cmds ...*logpb.Command) ([]fsm.
 	if r.leader != r.name {
 		return nil, replica.ErrNotLeader
 	}
-	return r.apply(cmds)
+	results, err := r.apply(cmds)
+	if r.lost {
+		return nil, replica.ErrUnknown
+	}
+	return results, err
 }
 
 func (m *memLog) apply(cmds []*logpb.Command) ([]fsm.Result, error) {
@@ -395,6 +400,7 @@ func (a *agent) started(list []*nodepb.Launch) {
 		results = append(results, &nodepb.LaunchResult{Key: l.Key, Ok: true, StartMs: time.Now().UnixMilli()})
 	}
 	a.say(&nodepb.AgentMessage{Of: &nodepb.AgentMessage_Launched{Launched: &nodepb.LaunchResults{Results: results}}})
+	time.Sleep(2 * confirmDelay)
 	synctest.Wait()
 }
 

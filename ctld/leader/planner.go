@@ -1,6 +1,7 @@
 package leader
 
 import (
+	"cmp"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -9,6 +10,7 @@ import (
 	"github.com/tensorgrid/tensorgrid/ctld/fsm"
 	"github.com/tensorgrid/tensorgrid/ctld/replica"
 	"github.com/tensorgrid/tensorgrid/ctld/sched"
+	"github.com/tensorgrid/tensorgrid/ctld/state"
 )
 
 // maxPlanBytes is how large one Plan command gets: below the log's limit, with room for the frame.
@@ -25,8 +27,14 @@ const (
 	maxIdle   = 100 * time.Millisecond
 )
 
+// slowPlan is how long a plan may take for reports to wait for it.
+const slowPlan = 5 * time.Millisecond
+
 // staleDelay is the pause after a plan of which nothing was taken, unless something changes before.
 const staleDelay = time.Second
+
+// confirmPlan is when a plan that left nothing open is made again, although nothing has changed.
+const confirmPlan = 100 * time.Millisecond
 
 // takenOf counts the starts that the state has taken.
 func takenOf(results []fsm.Result) (n int) {
@@ -48,61 +56,124 @@ type planMemory struct {
 	jobs    map[uint32]sched.Reason
 }
 
+// planner is the plan loop's own: what it has planned on, and when it is to plan again.
+type planner struct {
+	l      *Leader
+	t      *term
+	memory planMemory
+
+	fresh   bool      // plan whatever the capacity is
+	planned uint64    // capacity version of the last plan
+	next    int64     // Unix ms at which to plan although nothing has changed; 0 = never
+	rest    time.Time // no plan before, unless an agent has said something
+}
+
 // planLoop plans when something has changed that could let a job start, or a begin time has come.
-// It waits for one plan to be applied before it makes the next: no start is proposed twice, and
-// whatever came meanwhile goes into one plan.
+// It waits for one plan to be in the log before it makes the next: no start is proposed twice, and
+// whatever came meanwhile goes into one plan. What agents say goes through its hands: reports and
+// the plan that they make possible are one proposal.
 func (l *Leader) planLoop(t *term) {
-	memory := &planMemory{classes: map[string]told{}, jobs: map[uint32]sched.Reason{}}
+	p := &planner{l: l, t: t, fresh: true}
+	p.memory.forget()
 	wake := time.NewTimer(0)
 	defer wake.Stop()
-	var planned uint64
-	fresh, next := true, int64(0)
 	for t.ctx.Err() == nil {
 		view := l.Log.View()
 		changed := l.Log.Changed(view.Index())
-		snapshot := view.Sched()
-		now := max(l.Now().UnixMilli(), view.Time())
-		if fresh || snapshot.Capacity != planned || next > 0 && now >= next {
-			began := l.Now()
-			d := sched.Plan(snapshot, now, l.Policy)
-			if took := l.Now().Sub(began); len(d.Starts) == 0 && took > 0 {
-				l.pause(t.ctx, min(took*idleShare, maxIdle))
-			}
-			planned, next, fresh = snapshot.Capacity, d.Wake, false
-			cmds, later := memory.commands(d, l.Now())
-			if later && (next == 0 || next > now+reasonQuiet.Milliseconds()) {
-				next = now + reasonQuiet.Milliseconds()
-			}
-			if len(cmds) > 0 {
-				results, err := l.propose(t.ctx, cmds...)
-				if err != nil {
-					memory.forget()
-					fresh = true
-					l.pause(t.ctx, retryDelay)
-					continue
-				}
-				// More may fit where a plan was full, or where a part of it was stale.
-				taken := takenOf(results)
-				fresh = taken > 0
-				if taken < len(d.Starts) {
-					l.Logger.Info("starts not taken", "planned", len(d.Starts), "taken", taken, "base", d.Base)
-					if !fresh {
-						next = now + staleDelay.Milliseconds()
-					}
-				}
-				continue
-			}
+		said := t.intake.take()
+		again, wait := p.round(view, said)
+		if again {
+			continue
 		}
-		if next > 0 {
-			wake.Reset(time.Duration(max(next-now, 1)) * time.Millisecond)
-		} else {
-			wake.Reset(time.Hour)
-		}
+		wake.Reset(wait)
 		select {
 		case <-t.ctx.Done():
 		case <-changed:
+		case <-t.intake.wake:
 		case <-wake.C:
 		}
+	}
+}
+
+// round puts what agents said, and a plan when one is due, into the log. It tells whether there is
+// more to do now, else how long nothing is if nothing changes.
+func (p *planner) round(view state.Viewer, said []*offer) (again bool, wait time.Duration) {
+	began := p.l.Now()
+	guess := foresee(view, began, said)
+	capacity := capacityOf(guess)
+	now := max(began.UnixMilli(), view.Time())
+	due := p.fresh || capacity != p.planned || p.next > 0 && now >= p.next
+	if left := p.rest.Sub(began); due && left > 0 && len(said) == 0 {
+		return false, left
+	}
+	cmds := commandsOf(said)
+	var d *sched.Decision
+	if due {
+		d = sched.Plan(guess.Sched(), now, p.l.Policy)
+		p.planned, p.next, p.fresh = capacity, d.Wake, false
+		reasons, later := p.memory.commands(d, began)
+		if later && (p.next == 0 || p.next > now+reasonQuiet.Milliseconds()) {
+			p.next = now + reasonQuiet.Milliseconds()
+		}
+		cmds = append(cmds, reasons...)
+		p.pace(began, len(d.Starts))
+	}
+	if len(cmds) > 0 {
+		results, err := p.l.propose(p.t.ctx, cmds...)
+		settle(said, err)
+		p.outcome(view, guess, d, now, results, err)
+		return true, 0
+	}
+	if p.next == 0 {
+		return false, time.Hour
+	}
+	return false, time.Duration(max(p.next-now, 1)) * time.Millisecond
+}
+
+// pace lets a plan that starts nothing be followed by a rest, and turns agents' words away from the
+// loop while plans take long: reports must not wait for them.
+func (p *planner) pace(began time.Time, starts int) {
+	took := p.l.Now().Sub(began)
+	p.t.intake.open(took <= slowPlan)
+	p.rest = time.Time{}
+	if starts == 0 {
+		p.rest = began.Add(took + min(took*idleShare, maxIdle))
+	}
+}
+
+// outcome notes what became of a round's proposal. d is nil when there was no plan in it.
+func (p *planner) outcome(before, guess state.Viewer, d *sched.Decision, now int64, results []fsm.Result, err error) {
+	if err != nil {
+		p.memory.forget()
+		p.fresh = true
+		p.l.pause(p.t.ctx, retryDelay)
+		return
+	}
+	if d == nil {
+		return
+	}
+	taken := takenOf(results)
+	if taken < len(d.Starts) {
+		p.l.Logger.Info("starts not taken", "planned", len(d.Starts), "taken", taken, "base", d.Base)
+		// More may fit where a part of the plan was stale.
+		if p.fresh = taken > 0; !p.fresh {
+			p.next = now + staleDelay.Milliseconds()
+		}
+		return
+	}
+	// The guess was right when this entry, and no other, came on top of what it was made from, and
+	// gave what it gave. Otherwise the plan has to be looked at again.
+	after := p.l.Log.View()
+	exact := after.Version() == before.Version()+1 && capacityOf(after) == capacityOf(guess)
+	switch {
+	case taken > 0 && (!exact || taken >= cmp.Or(p.l.Policy.MaxStarts, sched.MaxStarts)):
+		p.fresh = true
+	case taken > 0: // what a plan leaves does not fit; once things are quiet it is looked at again
+		if soon := now + confirmPlan.Milliseconds(); p.next == 0 || p.next > soon {
+			p.next = soon
+		}
+	case !exact && guess != before:
+		p.fresh = true
 	}
 }
 

@@ -2,6 +2,7 @@ package leader
 
 import (
 	"errors"
+	"time"
 
 	"github.com/tensorgrid/tensorgrid/api/logpb"
 	"github.com/tensorgrid/tensorgrid/api/nodepb"
@@ -17,10 +18,15 @@ const (
 	maxProposal = replica.MaxEntryCommands
 )
 
+// confirmDelay is how long the word that a run has started waits for something else to go into the
+// log: nothing depends on it, and the end of a short run goes with it.
+const confirmDelay = 10 * time.Millisecond
+
 // saying is one thing an agent said, as a command. ack, if set, is sent when the command is applied.
 type saying struct {
-	cmd *logpb.Command
-	ack *nodepb.StepKey
+	cmd  *logpb.Command
+	ack  *nodepb.StepKey
+	lazy bool // may wait for confirmDelay
 }
 
 // receive takes the agent's messages until the stream ends.
@@ -109,9 +115,8 @@ func (s *session) launched(r *nodepb.LaunchResult) {
 		k.answered = true
 		k.over = !r.GetOk() && r.GetCause() != nodepb.LaunchResult_DUPLICATE
 	}
-	s.mu.Unlock()
-	s.wake() // there may be room for more
-	s.say(saying{cmd: launchedToLog(s.node, r)})
+	s.mu.Unlock() // drive looks again when the answer is applied
+	s.say(saying{cmd: launchedToLog(s.node, r), lazy: r.GetOk()})
 }
 
 // reported takes the end of one step; it is acknowledged once the log holds it.
@@ -156,26 +161,41 @@ func (s *session) killed(r *nodepb.KillResult) {
 // acknowledges reports that are applied. Results are not looked at: a refusal by rule is an answer
 // to something the state has dealt with already.
 func (s *session) commit() {
+	late := time.NewTimer(time.Hour)
+	defer late.Stop()
 	for {
-		var batch []saying
-		select {
-		case <-s.ctx.Done():
-			return
-		case first := <-s.inbox:
-			batch = append(batch, first)
-		}
-		for more := true; more && len(batch) < maxProposal; {
-			select {
-			case next := <-s.inbox:
-				batch = append(batch, next)
-			default:
-				more = false
-			}
-		}
-		if !s.proposeAll(batch) {
+		batch := s.gather(late)
+		if batch == nil || !s.proposeAll(batch) {
 			return
 		}
 	}
+}
+
+// gather waits for something to propose; nil: the session has ended. What may wait does so until
+// something else comes, at most for confirmDelay.
+func (s *session) gather(late *time.Timer) (batch []saying) {
+	late.Reset(time.Hour)
+	for now := false; len(batch) < maxProposal; {
+		var first <-chan time.Time
+		if len(batch) > 0 {
+			first = late.C
+		}
+		select {
+		case next := <-s.inbox:
+			if len(batch) == 0 {
+				late.Reset(confirmDelay)
+			}
+			batch, now = append(batch, next), now || !next.lazy
+			if !now || len(s.inbox) > 0 {
+				continue
+			}
+		case <-s.ctx.Done():
+			return nil
+		case <-first:
+		}
+		break
+	}
+	return batch
 }
 
 // proposeAll proposes a batch, again while the log is full. When the outcome is not known the
@@ -186,7 +206,7 @@ func (s *session) proposeAll(batch []saying) bool {
 		cmds[i] = batch[i].cmd
 	}
 	for {
-		_, err := s.l.propose(s.ctx, cmds...)
+		err := s.l.offer(s.ctx, s.t, cmds)
 		if err == nil {
 			break
 		}

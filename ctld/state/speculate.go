@@ -1,0 +1,33 @@
+package state
+
+import "github.com/tensorgrid/tensorgrid/internal/job"
+
+// Capacity is the version of what could let a waiting job start: a plan made at it need not be made again.
+func (v *View) Capacity() uint64 { return v.capacity }
+
+// Foresee gives the view as it would be if these reports were taken at time now (Unix ms), for a
+// plan that goes into the log together with them. It is a guess: only reports that end a run in the
+// ordinary way count, and nobody is woken that waited for its end. Whoever plans on it must compare
+// Capacity afterwards with that of the state. Nothing of v changes, nor of the store.
+func (v *View) Foresee(now int64, reports []*Reported) *View {
+	v.mu.Lock() // a copy marks what it was made from
+	f := &View{tables: v.tables.copy(), cache: &schedCache{}}
+	v.mu.Unlock()
+	p := newPrivate()
+	f.time = max(f.time, now)
+	t := &Tx{tables: &f.tables, private: &p, now: f.time}
+	for _, r := range reports {
+		if t.ordinary(r) {
+			t.Reported(r)
+		}
+	}
+	return f
+}
+
+// ordinary tells whether a report ends a run of its own accord, so that nothing follows from it but
+// free resources. What may queue the job again, or drain the node, is left to Apply.
+func (t *Tx) ordinary(r *Reported) bool {
+	j, i := t.onNode(r.JobID, r.Run, r.Node)
+	return j != nil && i == 0 && r.Step == job.BatchStep && isRunning(j) && j.Kill == job.WhyNone &&
+		r.KilledFor == job.WhyNone && !r.Lost && r.Error == "" && r.EpilogError == "" && r.StdoutError == ""
+}
