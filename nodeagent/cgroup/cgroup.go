@@ -253,3 +253,30 @@ func mkdirs(dirs ...string) error {
 func exists(path string) bool {
 	return unix.Access(path, unix.F_OK) == nil
 }
+
+// Sweep removes the groups of runs that lives does not know and in which nothing lives: what a
+// launcher left that was killed before it could remove them.
+func (d *Driver) Sweep(lives func(job, run uint32) bool) {
+	roots := map[string]bool{}
+	if d.unified != "" {
+		roots[d.unified] = true
+	}
+	for _, dir := range d.legacy {
+		roots[dir] = true
+	}
+	for root := range roots {
+		entries, err := os.ReadDir(root)
+		if err != nil {
+			continue
+		}
+		for _, e := range entries {
+			var k Key
+			if n, _ := fmt.Sscanf(e.Name(), "job_%d.%d", &k.Job, &k.Run); n != 2 || e.Name() != k.jobDir() || lives(k.Job, k.Run) {
+				continue
+			}
+			dir := filepath.Join(root, k.jobDir())
+			removeBelow(dir)
+			unix.Rmdir(dir) // fails while something lives there, which nobody of ours minds
+		}
+	}
+}

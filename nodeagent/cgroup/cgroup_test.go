@@ -170,7 +170,15 @@ func create(t *testing.T, d *Driver, k Key, l Limits) *Group {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := errors.Join(g.Kill(), g.Destroy()); err != nil {
+		err := g.Kill()
+		for range 1000 { // what was killed has still to die
+			if e := g.Destroy(); !errors.Is(e, ErrBusy) {
+				err = errors.Join(err, e)
+				break
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		if err != nil {
 			t.Error(err)
 		}
 		for _, dir := range append(g.Legacy, g.track(), g.Memory) {

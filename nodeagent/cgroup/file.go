@@ -25,14 +25,20 @@ func writeFile(path, value string) error {
 // writeBack writes a limit and reads it again: some kernels take a value without an error and keep
 // another.
 func writeBack(path, value string) error {
-	if err := writeFile(path, value); err != nil {
-		return err
-	}
-	got, err := readTrim(path)
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return err
+		return &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	if got != value {
+	defer unix.Close(fd)
+	if _, err := unix.Write(fd, []byte(value)); err != nil {
+		return &os.PathError{Op: "write", Path: path, Err: err}
+	}
+	var buf [4096]byte
+	n, err := unix.Pread(fd, buf[:], 0)
+	if err != nil {
+		return &os.PathError{Op: "read", Path: path, Err: err}
+	}
+	if got := strings.TrimSpace(string(buf[:n])); got != value {
 		return fmt.Errorf("%s: wrote %q, reads %q", path, value, got)
 	}
 	return nil

@@ -80,7 +80,7 @@ func (g *Group) track() string {
 // Empty tells whether no process lives in the step's group. A group that is gone is empty.
 func (g *Group) Empty() (bool, error) {
 	if g.Unified != "" {
-		n, err := field(filepath.Join(g.Unified, "cgroup.events"), "populated")
+		n, err := field(g.EventsFile(), "populated")
 		if gone(err) {
 			return true, nil
 		}
@@ -175,6 +175,14 @@ func (g *Group) UsageFile() string {
 	return filepath.Join(g.Unified, "cpu.stat")
 }
 
+// EventsFile is the file that says whether a process lives in the step's group; "" where there is none.
+func (g *Group) EventsFile() string {
+	if g.Unified == "" {
+		return ""
+	}
+	return filepath.Join(g.Unified, "cgroup.events")
+}
+
 // destroyTries and destroyPause bound the wait for the kernel to let go of processes that have
 // been reaped but still hold their group.
 const (
@@ -185,11 +193,25 @@ const (
 // Destroy removes the step's groups, and the job's when no other step is left in it. Groups that
 // the step's processes made below are removed too. It returns ErrBusy while a process lives.
 func (g *Group) Destroy() error {
+	if err := g.DestroyStep(); err != nil {
+		return err
+	}
+	return g.DestroyJob()
+}
+
+// DestroyStep removes the group that tracks the step. The kernel removes no group with a process in
+// it, so that success proves that nothing of the step lives; otherwise it returns ErrBusy.
+func (g *Group) DestroyStep() error {
+	if t := g.track(); t != "" {
+		return removeTree(t)
+	}
+	return nil
+}
+
+// DestroyJob removes the job's groups unless a step is left in it.
+func (g *Group) DestroyJob() error {
 	var errs []error
 	if t := g.track(); t != "" {
-		if err := removeTree(t); err != nil {
-			return err
-		}
 		err := unix.Rmdir(filepath.Dir(t))
 		if err == unix.EBUSY || err == unix.ENOTEMPTY {
 			return nil // another step of this run lives: the limits stay

@@ -1,8 +1,11 @@
 package cgroup
 
 import (
+	"os"
 	"path/filepath"
 	"strconv"
+
+	"golang.org/x/sys/unix"
 )
 
 // memswLimit limits memory and swap together; absent where the kernel does not account swap.
@@ -12,11 +15,10 @@ const memswLimit = "memory.memsw.limit_in_bytes"
 // Hierarchies without a limit are left out: each one costs at launch and at the end.
 func (l Limits) createLegacy(g *Group, bases map[string]string) error {
 	for _, dir := range g.Legacy {
-		if exists(dir) { // an earlier step of this run made it, with these limits
-			continue
-		}
-		if err := mkdirs(dir); err != nil {
-			return err
+		if err := unix.Mkdir(dir, 0o755); err == unix.EEXIST {
+			continue // an earlier step of this run made it, with these limits
+		} else if err != nil {
+			return &os.PathError{Op: "mkdir", Path: dir, Err: err}
 		}
 		base := filepath.Dir(dir)
 		for _, c := range limitControllers {

@@ -30,7 +30,7 @@ func Descent(stepDir string) ([]int, error) {
 		return nil, err
 	}
 	defer f.Close()
-	var text [64]byte
+	var text [LockPIDs]byte
 	n, _ := f.ReadAt(text[:], 0)
 	var shepherd, session int
 	if c, _ := fmt.Sscan(string(text[:n]), &shepherd, &session); c < 1 {

@@ -3,7 +3,7 @@ package launch
 import "github.com/tensorgrid/tensorgrid/nodeagent/cgroup"
 
 // Plan is all that the shepherd of one step needs. The launcher derives it from a verified
-// credential and its own configuration; it lies in a folder that only root can enter.
+// credential and its own configuration; it is passed over sockets of root's only.
 // Times and durations are milliseconds.
 type Plan struct {
 	Key     Key      `json:"key"`
@@ -39,31 +39,42 @@ type Plan struct {
 	AgentSocket  string
 	LaunchSocket string
 	Group        *cgroup.Group `json:"group"`
-
-	// Of the job, for the epilog.
-	Epilog EpilogVars `json:"epilog"`
 }
 
-// EpilogVars is what prolog and epilog are told about the job.
-type EpilogVars struct {
-	User      string `json:"user"`
-	JobName   string `json:"name"`
-	Partition string `json:"partition"`
-	Account   string `json:"account"`
-	NodeList  string `json:"nodes"`
-	Devices   string `json:"devices,omitempty"` // indexes of the GPUs, comma separated
-}
-
-// Started is the shepherd's answer on its status pipe: one JSON object and a newline.
+// Started answers a plan.
 type Started struct {
 	Start int64  `json:"start_ms"`
 	Err   string `json:"err,omitempty"`
 	Errno int    `json:"errno,omitempty"`
 	Cause uint8  `json:"cause,omitempty"`
+	// Untouched: nothing was done for the plan, another pair may be asked.
+	Untouched bool `json:"untouched,omitempty"`
 }
 
-// The descriptors that a shepherd inherits beside the standard ones.
+// What gstepd is started as: its first argument. After Single and Warm come the shepherds' uid and
+// gid, and the agent's gid.
 const (
-	PlanFD   = 3
-	StatusFD = 4
+	// Single takes one plan, starts its step itself, minds it and ends. A step whose shepherd parses
+	// what users send (PMI, framed streams) is to have one of these.
+	Single = "single"
+	// Warm starts a forker beside it, gives up root, and minds one step after the other.
+	Warm = "warm"
+	// Forker keeps root, makes the first process of each step for the shepherd that is its parent, and
+	// looks at nothing but the launcher's plans.
+	Forker = "forker"
 )
+
+// The descriptors that gstepd inherits beside the standard ones. A plan comes with two more: the
+// step's folder and its lock, which is held already: it belongs to whoever holds the descriptor.
+const (
+	// OrderFD is where plans come from and are answered: the launcher's.
+	OrderFD = 3
+	// IdleFD (Warm) is where a byte says that a step is over and the next may come.
+	IdleFD = 4
+	// HandFD (Forker) leads to the shepherd.
+	HandFD = 4
+)
+
+// LockPIDs is the length of the first line of a lock file: shepherd and session, and room. What
+// follows is the launcher's, and nobody else can write it.
+const LockPIDs = 24

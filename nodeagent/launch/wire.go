@@ -66,7 +66,9 @@ type Reply struct {
 	Cause uint8  `json:"cause,omitempty"`
 	Start int64  `json:"start_ms,omitempty"` // Start: when the process was started, Unix ms
 	Keys  []Key  `json:"keys,omitempty"`     // List: every run with a folder here
-	// List also says what this node is: the cgroup driver in use and what it cannot enforce, for people.
-	Driver  string   `json:"driver,omitempty"`
-	Missing []string `json:"missing,omitempty"`
+	// List also says what this node is: the cgroup driver in use and what it cannot enforce, for people,
+	// and whether the end of a run may be told before its Release because no epilog comes with that.
+	Driver   string   `json:"driver,omitempty"`
+	Missing  []string `json:"missing,omitempty"`
+	NoEpilog bool     `json:"no_epilog,omitempty"`
 }

@@ -63,15 +63,20 @@ const failed = 255
 
 // fork makes a child that works off ops and says on the descriptor status what failed. group is the
 // descriptor of the version 2 group that the child is born into, or -1. The caller holds
-// syscall.ForkLock.
+// syscall.ForkLock. With sibling the child is our parent's and not ours: the kernel then takes the
+// signal of its end from us, which is SIGCHLD since we were executed.
 //
 //go:noinline
 //go:norace
 //go:nocheckptr
-func fork(ops []op, status int, group int) (pid int, errno syscall.Errno) {
+func fork(ops []op, status, group int, sibling bool) (pid int, errno syscall.Errno) {
 	args := &cloneArgs{flags: cloneFlags, exitSignal: uint64(syscall.SIGCHLD)}
+	if sibling {
+		args.flags, args.exitSignal = cloneFlags|unix.CLONE_PARENT, 0
+	}
 	if group >= 0 {
-		args.flags, args.group = cloneFlags|unix.CLONE_INTO_CGROUP, uint64(group)
+		args.flags |= unix.CLONE_INTO_CGROUP
+		args.group = uint64(group)
 	}
 	runtimeBeforeFork()
 	r := clone3(unsafe.Pointer(args), unsafe.Sizeof(*args))

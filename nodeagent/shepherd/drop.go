@@ -3,18 +3,35 @@ package shepherd
 import (
 	"errors"
 	"fmt"
+	"os"
+	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
 )
+
+// ids are what a shepherd becomes. Without root they are those that it has.
+type ids struct{ uid, gid, agent int }
+
+func parseIDs(args []string) (ids, error) {
+	var id ids
+	if len(args) != 3 {
+		return id, fmt.Errorf("%d ids: %w", len(args), unix.EINVAL)
+	}
+	for i, to := range []*int{&id.uid, &id.gid, &id.agent} {
+		var err error
+		if *to, err = strconv.Atoi(args[i]); err != nil {
+			return id, err
+		}
+	}
+	return id, nil
+}
 
 // drop makes this process the shepherds' uid for good, on all threads, before a byte of the user's
 // is looked at. On an error the process must end.
-func drop(p *launch.Plan) error {
-	if !p.Rootless {
-		if err := dropIDs(p); err != nil {
+func drop(id ids) error {
+	if id.uid != os.Geteuid() || id.uid == 0 {
+		if err := dropIDs(id); err != nil {
 			return err
 		}
 	}
@@ -27,8 +44,8 @@ func drop(p *launch.Plan) error {
 
 // dropIDs gives up root's uid. Group ids are the shepherds' since the launcher started us (the
 // agent's group is kept: it lets us connect to agent and launcher); they are looked at again here.
-func dropIDs(p *launch.Plan) error {
-	uid, gid := p.StepUID, p.StepGID
+func dropIDs(id ids) error {
+	uid, gid := id.uid, id.gid
 	if uid <= 0 || gid <= 0 {
 		return fmt.Errorf("shepherd ids %d:%d: %w", uid, gid, unix.EINVAL)
 	}
@@ -36,7 +53,7 @@ func dropIDs(p *launch.Plan) error {
 		return fmt.Errorf("setresuid: %w", err)
 	}
 	groups, err := syscall.Getgroups()
-	if err != nil || len(groups) != 1 || groups[0] != p.AgentGID {
+	if err != nil || len(groups) != 1 || groups[0] != id.agent {
 		return fmt.Errorf("groups are %v: %w", groups, errors.Join(err, unix.EPERM))
 	}
 	r, e, s := unix.Getresuid()

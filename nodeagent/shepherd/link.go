@@ -28,6 +28,7 @@ type link struct {
 
 	mu   sync.Mutex
 	conn *os.File
+	over bool // no new connection is made
 }
 
 func newLink(path string, h Hello) *link {
@@ -54,6 +55,9 @@ func (l *link) dial() (*os.File, error) {
 	if l.conn != nil {
 		return l.conn, nil
 	}
+	if l.over {
+		return nil, os.ErrClosed
+	}
 	conn, err := dialUnix(l.path, sendWithin, false)
 	if err != nil {
 		return nil, err
@@ -64,6 +68,17 @@ func (l *link) dial() (*os.File, error) {
 	}
 	l.conn = conn
 	return conn, nil
+}
+
+// hangUp ends the link. What was told arrives.
+func (l *link) hangUp() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.over = true
+	if l.conn != nil {
+		hangUp(l.conn)
+		l.conn = nil
+	}
 }
 
 // drop forgets a connection that has failed.

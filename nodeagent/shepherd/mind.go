@@ -44,6 +44,7 @@ type minder struct {
 	why    job.Why
 	ending bool // TERM or KILL was sent
 	killed bool // KILL was sent
+	stuck  bool // something of the step is left in this process or below it
 	record Record
 }
 
@@ -51,7 +52,7 @@ func newMinder(s *step, l *link, now func() time.Time, boot func() time.Duration
 	m := &minder{step: s, link: l, now: now, boot: boot, notes: newNoter(s.stderr),
 		first: make(chan unix.WaitStatus, 1), gone: make(chan struct{}),
 		limit: stopped(), warn: stopped(), again: stopped(), giveUp: stopped()}
-	m.record = Record{Key: s.plan.Key, Start: s.start.UnixMilli()}
+	m.record = Record{Key: s.plan.Key, Start: s.startMS}
 	for _, n := range s.notes {
 		m.notes.add(n)
 	}
@@ -92,7 +93,9 @@ func (m *minder) run(ctx context.Context) *Record {
 		case <-m.giveUp.C:
 			m.record.Err = "processes are left that do not die"
 			m.record.Cause = uint8(job.CauseNode)
-			return m.finish()
+			r := m.finish()
+			m.stuck = true
+			return r
 		case <-leaseTick:
 			if m.boot()-m.renewed > ms(m.plan.Lease) {
 				m.terminate(ctx, Terminate{Why: uint8(job.WhyStale), Now: true})
@@ -111,24 +114,65 @@ func leaseStep(lease int64) time.Duration {
 func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
 // collect waits for children: the step's first process and every orphan, since they are all ours.
+// Without a forker nobody is left when there is no child. The forker is a child too: then the group
+// tells. Whoever leaves the group last is a child of ours, so that we look after the last one.
 func (m *minder) collect() {
+	defer close(m.gone)
+	ended := false
 	for {
-		var status unix.WaitStatus
-		var use unix.Rusage
-		pid, err := unix.Wait4(-1, &status, 0, &use)
-		switch {
-		case err == unix.EINTR:
-			continue
-		case err != nil: // ECHILD: nobody is left
-			close(m.gone)
+		pid, status, use, err := m.wait(0)
+		if err != nil { // ECHILD: nobody is left
 			return
 		}
-		m.rusage.Utime = addTime(m.rusage.Utime, use.Utime)
-		m.rusage.Stime = addTime(m.rusage.Stime, use.Stime)
-		m.rusage.Maxrss = max(m.rusage.Maxrss, use.Maxrss)
+		m.count(pid, use)
 		if pid == m.pid {
 			m.first <- status
+			ended = true
 		}
+		if ended && m.forker != 0 && m.deserted() {
+			m.drain()
+			return
+		}
+	}
+}
+
+// wait collects one child.
+func (m *minder) wait(flags int) (pid int, status unix.WaitStatus, use unix.Rusage, err error) {
+	for {
+		pid, err = unix.Wait4(-1, &status, flags, &use)
+		if err != unix.EINTR {
+			return pid, status, use, err
+		}
+	}
+}
+
+func (m *minder) count(pid int, use unix.Rusage) {
+	if pid == m.forker {
+		return
+	}
+	m.rusage.Utime = addTime(m.rusage.Utime, use.Utime)
+	m.rusage.Stime = addTime(m.rusage.Stime, use.Stime)
+	m.rusage.Maxrss = max(m.rusage.Maxrss, use.Maxrss)
+}
+
+// deserted tells whether no process lives in the group.
+func (m *minder) deserted() bool {
+	data, err := readControl(m.events)
+	if err != nil {
+		return errors.Is(err, unix.ENODEV) // the group is gone
+	}
+	n, err := cgroup.Field(data, "populated")
+	return err == nil && n == 0
+}
+
+// drain collects who has died with the last one.
+func (m *minder) drain() {
+	for {
+		pid, _, use, err := m.wait(unix.WNOHANG)
+		if err != nil || pid == 0 {
+			return
+		}
+		m.count(pid, use)
 	}
 }
 
@@ -255,7 +299,7 @@ func (m *minder) finish() *Record {
 	r.Why = uint8(m.why)
 	if f := m.failed; f != nil {
 		r.Err, r.Cause = f.text(m.plan), uint8(f.blame())
-		switch f.stage {
+		switch f.Stage {
 		case stageStdin, stageStdout, stageStderr:
 			r.ExitCode, r.Signal, r.StdoutError = 0, outsideSignal, r.Err
 		}
@@ -266,7 +310,7 @@ func (m *minder) finish() *Record {
 		m.notes.add(oomNote(m.plan.Key, n-m.oomWas))
 	}
 	m.measure(r)
-	m.notes.close()
+	m.stuck = !m.notes.close()
 	return r
 }
 

@@ -51,12 +51,15 @@ func (n *noter) add(text string) {
 	}
 }
 
-// close waits for the notes to be written, for a while. No note may be added after.
-func (n *noter) close() {
+// close waits for the notes to be written, for a while, and tells whether they were. No note may be
+// added after.
+func (n *noter) close() bool {
 	close(n.lines)
 	select {
 	case <-n.done:
+		return true
 	case <-time.After(noteWait):
+		return false
 	}
 }
 

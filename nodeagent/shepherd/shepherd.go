@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 
@@ -16,62 +17,140 @@ import (
 	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
 )
 
-// Main is gstepd: it starts the step of the plan that the launcher hands it and minds it to its end.
-// The result is the process's exit code.
-func Main(now func() time.Time) int {
-	syscall.CloseOnExec(launch.PlanFD)
-	syscall.CloseOnExec(launch.StatusFD)
-	status := os.NewFile(launch.StatusFD, "status")
-	s, err := prepare(now)
+// Main is gstepd. The launcher starts it as a shepherd for one step or for many; the latter starts
+// itself again as its forker. The result is the process's exit code.
+func Main(args []string, now func() time.Time) int {
+	var err error
+	switch {
+	case len(args) == 4 && args[0] == launch.Single:
+		err = single(args[1:], now)
+	case len(args) == 4 && args[0] == launch.Warm:
+		err = warm(args[1:], now)
+	case len(args) == 1 && args[0] == launch.Forker:
+		err = forker(now)
+	default:
+		err = errors.New("the launcher starts this program; it is of no use by hand")
+	}
 	if err != nil {
-		answer(status, launch.Started{Err: err.Error(), Errno: errnoOf(err), Cause: uint8(job.CauseNode)})
+		fmt.Fprintf(os.Stderr, "gstepd %v: %v\n", args, err)
 		return 1
-	}
-	l := newLink(s.plan.AgentSocket, Hello{Key: s.plan.Key, PID: os.Getpid(), Start: s.start.UnixMilli()})
-	answer(status, launch.Started{Start: s.start.UnixMilli()})
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go l.run(ctx)
-	record := newMinder(s, l, now, bootTime).run(ctx)
-	if err := writeRecord(s.dir, record); err != nil {
-		fmt.Fprintf(os.Stderr, "step %s: record: %v\n", s.plan.Key, err)
-		return 1
-	}
-	if l.tell(Up{Ended: record}) != nil {
-		return 0 // the agent is away and will find the record
 	}
 	return 0
 }
 
-// prepare starts the step as root and then gives root up.
-func prepare(now func() time.Time) (*step, error) {
-	data, err := io.ReadAll(os.NewFile(launch.PlanFD, "plan"))
+// single starts one step as root, gives root up, and minds the step.
+func single(args []string, now func() time.Time) error {
+	syscall.CloseOnExec(launch.OrderFD)
+	id, err := parseIDs(args)
+	if err == nil {
+		err = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("plan: %w", err)
+		return err
 	}
-	p := new(launch.Plan)
-	if err := json.Unmarshal(data, p); err != nil {
-		return nil, fmt.Errorf("plan: %w", err)
-	}
-	s, err := begin(p, now)
+	syscall.Umask(0o027)
+	body, fds, err := launch.NewReceiver(launch.OrderFD).Next()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if f := s.failed; f != nil && f.blame() != job.CauseUser {
-		return nil, errors.Join(fmt.Errorf("%s: %w", f.text(p), f.errno), s.abandon())
+	s, err := beginOrder(body, fds, 0, now)
+	if err == nil {
+		if e := drop(id); e != nil {
+			err = errors.Join(fmt.Errorf("giving up root: %w", e), s.abandon())
+		}
 	}
-	if err := drop(p); err != nil {
-		return nil, errors.Join(fmt.Errorf("giving up root: %w", err), s.abandon())
+	if err != nil {
+		return answer(launch.Started{Err: err.Error(), Errno: errnoOf(err), Cause: uint8(job.CauseNode)})
 	}
-	return s, nil
+	// A launcher that died meanwhile does not hear it; the step goes on.
+	answer(launch.Started{Start: s.startMS})
+	unix.Close(launch.OrderFD)
+	var k keeper
+	_, err = mind(s, now, &k, 0)
+	k.Wait()
+	return err
 }
 
-func answer(status *os.File, a launch.Started) {
-	defer status.Close()
-	data, err := json.Marshal(a)
+// warm minds one step after the other that its forker starts for it.
+func warm(args []string, now func() time.Time) error {
+	id, err := parseIDs(args)
 	if err == nil {
-		status.Write(append(data, '\n')) // a launcher that died meanwhile does not hear it
+		err = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 	}
+	if err != nil {
+		return err
+	}
+	syscall.Umask(0o027)
+	syscall.CloseOnExec(launch.IdleFD)
+	pid, sock, err := startForker()
+	if err != nil {
+		return fmt.Errorf("forker: %w", err)
+	}
+	if err := drop(id); err != nil {
+		return fmt.Errorf("giving up root: %w", err)
+	}
+	var k keeper
+	defer k.Wait()
+	in := launch.NewReceiver(sock)
+	for {
+		s, err := receive(in, now)
+		if errors.Is(err, io.EOF) {
+			return nil // the forker is gone, as the launcher wanted or not
+		}
+		if err != nil {
+			return err
+		}
+		s.forker = pid
+		clean, err := mind(s, now, &k, keepAfter)
+		if err != nil || !clean {
+			return err
+		}
+		if unix.Send(launch.IdleFD, []byte{1}, unix.MSG_NOSIGNAL) != nil {
+			return nil // the launcher has let us go
+		}
+	}
+}
+
+// keeper waits for the records that are being made durable.
+type keeper struct{ sync.WaitGroup }
+
+// mind follows a step to its end, leaves its record and tells the agent. clean says that nothing of
+// the step is left here.
+func mind(s *step, now func() time.Time, k *keeper, wait time.Duration) (clean bool, err error) {
+	defer s.close()
+	l := newLink(s.plan.AgentSocket, Hello{Key: s.plan.Key, PID: os.Getpid(), Start: s.startMS})
+	ctx, cancel := context.WithCancel(context.Background())
+	ran := make(chan struct{})
+	go func() { defer close(ran); l.run(ctx) }()
+	m := newMinder(s, l, now, bootTime)
+	record := m.run(ctx)
+	f, err := writeRecord(s.dir, record)
+	if err != nil {
+		cancel()
+		return false, fmt.Errorf("step %s: record: %w", s.plan.Key, err)
+	}
+	dir := s.dir
+	s.dir = nil // keep closes it
+	k.Go(func() {
+		if err := keep(dir, f, wait); err != nil {
+			fmt.Fprintf(os.Stderr, "step %s: record: %v\n", record.Key, err)
+		}
+	})
+	told := l.tell(Up{Ended: record}) // an agent that is away will find the record
+	cancel()
+	l.hangUp()
+	if told == nil {
+		<-ran
+	}
+	return !m.stuck && told == nil, nil
+}
+
+func answer(a launch.Started) error {
+	data, err := json.Marshal(a)
+	if err != nil {
+		return err
+	}
+	return launch.Pass(launch.OrderFD, data)
 }
 
 func errnoOf(err error) int {

@@ -32,7 +32,7 @@ func runOps(t *testing.T, p *program) (msgs []message, status unix.WaitStatus) {
 	}
 	defer unix.Close(pair[0])
 	syscall.ForkLock.Lock()
-	pid, errno := fork(p.ops, pair[1], -1)
+	pid, errno := fork(p.ops, pair[1], -1, false)
 	syscall.ForkLock.Unlock()
 	runtime.KeepAlive(p)
 	unix.Close(pair[1])
@@ -162,9 +162,9 @@ func TestRecordIsWholeOrNot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer dir.Close()
 	want := Record{Key: launch.Key{Job: 7, Step: job.BatchStep}, ExitCode: 3, End: 9, Err: "x"}
-	if err := writeRecord(dir, &want); err != nil {
+	f, err := writeRecord(dir, &want)
+	if err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(filepath.Join(path, RecordFile))
@@ -181,6 +181,9 @@ func TestRecordIsWholeOrNot(t *testing.T) {
 	}
 	if left, _ := os.ReadDir(path); len(left) != 1 {
 		t.Errorf("left %v", left)
+	}
+	if err := keep(dir, f, 0); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -18,76 +18,88 @@ import (
 
 // step is a started step, and the descriptors that were opened for it while we were root.
 type step struct {
-	plan   *launch.Plan
-	pid    int // the first process; it is not collected before mind does
-	start  time.Time
-	stderr *os.File // the user's standard error, for notes; nil when it could not be opened
-	dir    *os.File // the step's folder
-	lock   *os.File // held while we live
-	kill   *os.File // cgroup.kill; nil without one
-	oom    *os.File // counts OOM kills; nil without a limit
-	usage  *os.File // processor time of the group; nil without one
-	oomWas int64
+	plan    *launch.Plan
+	pid     int // the first process; it is not collected before mind does
+	start   time.Time
+	startMS int64    // what was answered to the launcher
+	stderr  *os.File // the user's standard error, for notes; nil when it could not be opened
+	dir     *os.File // the step's folder
+	lock    *os.File // held while we live
+	kill    *os.File // cgroup.kill; nil without one
+	oom     *os.File // counts OOM kills; nil without a limit
+	usage   *os.File // processor time of the group; nil without one
+	events  *os.File // says whether something lives in the group; nil without one
+	forker  int      // our child that starts steps; 0 when there is none
+	oomWas  int64
 	// failed is set when the child ended before its exec; the step has ended then.
 	failed *startFailure
 	notes  []string // lines for standard error that came up during the start
 }
 
-// startFailure is why a child did not reach its script.
-type startFailure struct {
-	stage uint32
-	errno syscall.Errno
+// files gives every descriptor's place, in the order in which they are handed on.
+func (s *step) files() []**os.File {
+	return []**os.File{&s.dir, &s.lock, &s.kill, &s.oom, &s.usage, &s.events, &s.stderr}
 }
 
-// begin makes the step's child. It runs as root, and looks at no byte of the user's.
-func begin(p *launch.Plan, now func() time.Time) (*step, error) {
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return nil, fmt.Errorf("subreaper: %w", err)
+func (s *step) close() {
+	for _, f := range s.files() {
+		if *f != nil {
+			(*f).Close()
+			*f = nil
+		}
 	}
-	syscall.Umask(0o027)
-	s := &step{plan: p}
-	if err := s.openOwn(); err != nil {
+}
+
+// startFailure is why a child did not reach its script.
+type startFailure struct {
+	Stage uint32        `json:"stage"`
+	Errno syscall.Errno `json:"errno"`
+}
+
+// begin makes the step's first process: our own child or, with shepherd set, that of the shepherd
+// with this number, whose child we are. It runs as root, and looks at no byte of the user's. dir and
+// lock are the step's folder and its lock; they are closed on an error, as is all that was opened.
+func begin(p *launch.Plan, dir, lock int, shepherd int, now func() time.Time) (*step, error) {
+	s := &step{plan: p, dir: os.NewFile(uintptr(dir), p.StepDir), lock: os.NewFile(uintptr(lock), LockFile)}
+	if err := s.make(shepherd, now); err != nil {
+		s.close()
 		return nil, err
+	}
+	return s, nil
+}
+
+func (s *step) make(shepherd int, now func() time.Time) error {
+	p := s.plan
+	if err := s.openOwn(); err != nil {
+		return err
 	}
 	group := -1
 	if p.Group.Unified != "" {
 		fd, err := unix.Open(p.Group.Unified, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		if err != nil {
-			return nil, &os.PathError{Op: "open", Path: p.Group.Unified, Err: err}
+			return &os.PathError{Op: "open", Path: p.Group.Unified, Err: err}
 		}
 		defer unix.Close(fd)
 		group = fd
 	}
 	f, err := openSpooled(p)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer f.close()
-	if err := s.forkChild(f, group, now); err != nil {
-		return nil, err
-	}
-	return s, s.handFolder()
+	return s.forkChild(f, group, shepherd, now)
 }
 
-// openOwn takes the lock and opens the control files, which only root may open.
+// openOwn opens the control files, which only root may open.
 func (s *step) openOwn() error {
-	var err error
-	if s.dir, err = openPlain(s.plan.StepDir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW); err != nil {
-		return err
-	}
-	// The lock is made before the folder is given away: nothing of anybody else's is in it yet.
-	if s.lock, err = openPlainAt(s.dir, LockFile, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, 0o640); err != nil {
-		return err
-	}
-	if err := unix.Flock(int(s.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return fmt.Errorf("lock: %w", err)
-	}
 	g := s.plan.Group
+	var err error
 	for _, open := range []struct {
 		path string
 		mode int
 		to   **os.File
-	}{{g.KillFile(), os.O_WRONLY, &s.kill}, {g.OOMFile(), os.O_RDONLY, &s.oom}, {g.UsageFile(), os.O_RDONLY, &s.usage}} {
+	}{{g.KillFile(), os.O_WRONLY, &s.kill}, {g.OOMFile(), os.O_RDONLY, &s.oom}, {g.UsageFile(), os.O_RDONLY, &s.usage},
+		{g.EventsFile(), os.O_RDONLY, &s.events}} {
 		if open.path == "" {
 			continue
 		}
@@ -139,7 +151,7 @@ func (f files) close() {
 }
 
 // forkChild makes the child and follows it until it has executed the script, or has failed.
-func (s *step) forkChild(f files, group int, now func() time.Time) error {
+func (s *step) forkChild(f files, group, shepherd int, now func() time.Time) error {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("socketpair: %w", err)
@@ -147,8 +159,9 @@ func (s *step) forkChild(f files, group int, now func() time.Time) error {
 	defer unix.Close(pair[0])
 	prog := compose(s.plan, f, pair[1])
 	s.start = now()
+	s.startMS = s.start.UnixMilli()
 	syscall.ForkLock.Lock()
-	pid, errno := fork(prog.ops, pair[1], group)
+	pid, errno := fork(prog.ops, pair[1], group, shepherd != 0)
 	syscall.ForkLock.Unlock()
 	runtime.KeepAlive(prog)
 	unix.Close(pair[1])
@@ -156,7 +169,12 @@ func (s *step) forkChild(f files, group int, now func() time.Time) error {
 		return fmt.Errorf("fork: %w", errno)
 	}
 	s.pid = pid
-	if _, err := s.lock.WriteAt(fmt.Appendf(nil, "%d %d\n", os.Getpid(), pid), 0); err != nil {
+	if shepherd == 0 {
+		shepherd = os.Getpid()
+	}
+	line := fmt.Appendf(nil, "%-*d\n", launch.LockPIDs-1, shepherd)
+	copy(line[len(line)/2:], strconv.AppendInt(nil, int64(pid), 10))
+	if _, err := s.lock.WriteAt(line, 0); err != nil {
 		return errors.Join(err, s.abandon())
 	}
 	if err := s.follow(pair[0], prog.ops); err != nil {
@@ -208,25 +226,8 @@ func (s *step) takeStderr(oob []byte) error {
 	return nil
 }
 
-// handFolder gives the step's folder to the shepherds' uid, which will write the record there.
-func (s *step) handFolder() error {
-	if s.plan.Rootless {
-		return nil
-	}
-	if err := s.lock.Chown(s.plan.StepUID, s.plan.AgentGID); err != nil {
-		return errors.Join(err, s.abandon())
-	}
-	err := s.dir.Chown(s.plan.StepUID, s.plan.AgentGID)
-	if err == nil {
-		err = s.dir.Chmod(os.ModeSetgid | 0o751) // new files are the agent's group's to read
-	}
-	if err != nil {
-		return errors.Join(err, s.abandon())
-	}
-	return nil
-}
-
-// abandon ends a child whose start cannot be finished, and everything that it may have started.
+// abandon ends a child whose start cannot be finished, and everything that it may have started. We
+// end after it: whoever takes our children collects it.
 func (s *step) abandon() error {
 	if s.kill != nil {
 		if _, err := s.kill.WriteString("1"); err != nil {
@@ -236,12 +237,7 @@ func (s *step) abandon() error {
 	if err := unix.Kill(s.pid, unix.SIGKILL); err != nil && err != unix.ESRCH {
 		return err
 	}
-	for {
-		_, err := unix.Wait4(-1, nil, 0, nil)
-		if err == unix.ECHILD {
-			return nil
-		}
-	}
+	return nil
 }
 
 // errnoText is the system's sentence for an error number.
@@ -263,16 +259,16 @@ func (f *startFailure) text(p *launch.Plan) string {
 		stageStdout: "could not open stdout file " + p.StdOut,
 		stageStderr: "could not open stderr file " + p.StdErr,
 		stageExec:   "execve(): " + p.Script,
-	}[f.stage]
+	}[f.Stage]
 	if name == "" {
-		name = "start of stage " + strconv.Itoa(int(f.stage))
+		name = "start of stage " + strconv.Itoa(int(f.Stage))
 	}
-	return name + ": " + errnoText(f.errno)
+	return name + ": " + errnoText(f.Errno)
 }
 
 // blame is whose fault it was.
 func (f *startFailure) blame() job.Cause {
-	switch f.stage {
+	switch f.Stage {
 	case stageStdin, stageStdout, stageStderr, stageExec:
 		return job.CauseUser
 	}

@@ -1,5 +1,13 @@
 // Package shepherd minds one step: it waits for its processes, keeps its time, tells the agent,
 // and leaves a durable record when the agent is not there. It outlives agent and launcher.
+//
+// A shepherd that has done so may be used again for another step, since to start a process of our
+// own costs as much as all the rest. It minds one step at a time and has long given up root; the
+// first process of each step is made by a forker, a child of the shepherd that kept root, with
+// CLONE_PARENT: it is the shepherd's child, and the forker is needed no more. The forker is told what
+// to do by the launcher alone, and ends with it. Nothing of a step stays in either: descriptors are
+// closed, and a shepherd that could not get rid of something ends instead. A step whose shepherd has
+// to parse what users send gets a fresh one, which ends after it (launch.Single).
 package shepherd
 
 import "github.com/tensorgrid/tensorgrid/nodeagent/launch"
@@ -10,7 +18,8 @@ import "github.com/tensorgrid/tensorgrid/nodeagent/launch"
 // Up is what a shepherd says.
 type Up struct {
 	Hello *Hello `json:"hello,omitempty"`
-	// Ended says that Record (file name RecordFile in the step's folder) is durable and complete.
+	// Ended says that Record (file name RecordFile in the step's folder) is complete. It outlives us; it
+	// is made durable against a power loss meanwhile.
 	Ended *Record `json:"ended,omitempty"`
 }
 
@@ -21,8 +30,9 @@ type Hello struct {
 	Start int64      `json:"start_ms"`
 }
 
-// RecordFile is the name of the exit record in the step's folder; LockFile is held (flock) while the
-// shepherd lives: an agent that finds no record and can take the lock knows that the shepherd is dead.
+// RecordFile is the name of the exit record in the step's folder. LockFile is there and held (flock)
+// from the moment that the folder has its name until its step is minded by nobody: an agent that
+// finds no record and can take the lock knows that nobody starts or minds this step, and never will.
 const (
 	RecordFile = "exit.json"
 	LockFile   = "lock"

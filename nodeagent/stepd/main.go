@@ -8,4 +8,4 @@ import (
 	"github.com/tensorgrid/tensorgrid/nodeagent/shepherd"
 )
 
-func main() { os.Exit(shepherd.Main(time.Now)) }
+func main() { os.Exit(shepherd.Main(os.Args[1:], time.Now)) }

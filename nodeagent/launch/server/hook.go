@@ -10,15 +10,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
 )
 
 // hookPath is the PATH of prolog and epilog: nothing of the user's reaches a program of root's.
 const hookPath = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 // runHook runs prolog or epilog and waits for it, at most HookTime.
-func (s *Server) runHook(ctx context.Context, program, scriptContext string, p *launch.Plan) error {
+func (s *Server) runHook(ctx context.Context, program, scriptContext string, p *storedPlan) error {
 	if err := checkHook(program, s.conf.Rootless); err != nil {
 		return err
 	}
@@ -71,8 +69,8 @@ func checkHook(program string, rootless bool) error {
 }
 
 // hookEnv is the whole environment of a prolog or epilog.
-func hookEnv(scriptContext string, p *launch.Plan) []string {
-	v := &p.Epilog
+func hookEnv(scriptContext string, p *storedPlan) []string {
+	v := &p.Vars
 	id := strconv.FormatUint(uint64(p.Key.Job), 10)
 	env := []string{
 		"PATH=" + hookPath,

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -17,48 +17,66 @@ import (
 func (s *Server) release(ctx context.Context, r *launch.Release) error {
 	unlock := s.jobs.lockStep(r.Key)
 	defer unlock()
-	p, err := s.spool.readPlan(r.Key)
-	switch {
-	case err == nil:
-		err = s.takeDown(ctx, p)
-		if errors.Is(err, unix.EBUSY) {
+	if s.jobs.has(r.Key) { // else the first half is done, or the run never was here
+		if err := s.takeDown(ctx, r.Key); err != nil {
 			return err
 		}
-	case errors.Is(err, fs.ErrNotExist):
-		err = nil // the first half is done, or the run never was here
 	}
-	if err != nil || r.KeepRecord {
-		return err
+	if r.KeepRecord {
+		return nil
 	}
 	return s.spool.remove(r.Key, r.KeepOutput, s.jobs.empty(r.Key))
 }
 
-// takeDown ends a run on this node: epilog after the run's last step, groups, plan. It refuses with
-// EBUSY while a process lives. The epilog's failure does not keep the rest from being removed.
-func (s *Server) takeDown(ctx context.Context, p *storedPlan) error {
-	k := p.Key
+// takeDown ends a step on this node: its group, epilog after the run's last step, the groups of the
+// run. It refuses with EBUSY while a process lives. The epilog's failure does not keep the rest from
+// being removed.
+func (s *Server) takeDown(ctx context.Context, k launch.Key) error {
 	g := s.groups.Group(cgroup.Key(k), nil)
-	empty, err := s.empty(k, g)
-	if err != nil {
+	if s.groups.Name() == cgroup.None {
+		if pids, err := s.members(k, g); err != nil {
+			return err
+		} else if len(pids) > 0 {
+			return fmt.Errorf("step %s has living processes: %w", k, unix.EBUSY)
+		}
+	}
+	if err := g.DestroyStep(); errors.Is(err, cgroup.ErrBusy) {
+		return fmt.Errorf("step %s has living processes: %w", k, errors.Join(err, unix.EBUSY))
+	} else if err != nil {
 		return err
 	}
-	if !empty {
-		return fmt.Errorf("step %s has living processes: %w", k, unix.EBUSY)
-	}
-	hook := s.jobs.leave(k, func() error {
+	return s.jobs.leave(k, func(p *storedPlan) error {
+		defer s.sweeper.add(runKey{k.Job, k.Run}, g)
 		if s.conf.Epilog == "" {
 			return nil
 		}
-		if err := s.runHook(ctx, s.conf.Epilog, "epilog_slurmd", &p.Plan); err != nil {
-			return fmt.Errorf("epilog: %w", err)
+		err := s.runHook(ctx, s.conf.Epilog, "epilog_slurmd", p)
+		if err != nil {
+			err = fmt.Errorf("epilog: %w", err)
 		}
-		return nil
+		return errors.Join(err, s.spool.epilogDone(k))
 	})
-	if err := g.Destroy(); err != nil {
-		if errors.Is(err, cgroup.ErrBusy) {
-			err = errors.Join(err, unix.EBUSY)
+}
+
+// undoTries and undoPause bound the wait for what a failed start may have left.
+const (
+	undoTries = 400
+	undoPause = 5 * time.Millisecond
+)
+
+// undo takes back a start that has failed. A forker that died in the middle may have made a process
+// that nobody minds: it is killed first.
+func (s *Server) undo(ctx context.Context, k launch.Key) error {
+	err := s.kill(k)
+	for range undoTries {
+		if err = errors.Join(err, s.takeDown(ctx, k)); !errors.Is(err, unix.EBUSY) {
+			break
 		}
-		return errors.Join(hook, err)
+		time.Sleep(undoPause)
+		err = nil
 	}
-	return errors.Join(hook, s.spool.finish(k, p.Expires, s.now().UnixMilli()))
+	if err != nil {
+		return err
+	}
+	return s.spool.remove(k, false, s.jobs.empty(k))
 }

@@ -31,17 +31,19 @@ const (
 
 // Server is the launcher.
 type Server struct {
-	conf   *Conf
-	verify *verifier
-	spool  *spool
-	groups *cgroup.Driver
-	reaper *reaper
-	jobs   jobTable
-	forks  chan struct{}
-	null   *os.File
-	crash  *os.File // where a shepherd's runtime writes when it crashes
-	now    func() time.Time
-	log    *slog.Logger
+	conf    *Conf
+	verify  *verifier
+	spool   *spool
+	groups  *cgroup.Driver
+	reaper  *reaper
+	jobs    jobTable
+	forks   chan struct{}
+	pool    pool
+	sweeper *sweeper
+	null    *os.File
+	crash   *os.File // where a shepherd's runtime writes when it crashes
+	now     func() time.Time
+	log     *slog.Logger
 }
 
 // New prepares a launcher: it opens the spool, the control groups and the authority's certificate.
@@ -69,12 +71,15 @@ func New(c *Conf, now func() time.Time, log *slog.Logger) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{conf: c, verify: v, spool: sp, groups: driver, reaper: newReaper(), null: null, crash: crash,
-		forks: make(chan struct{}, maxForks), now: now, log: log}
-	known, err := sp.planned()
+		forks: make(chan struct{}, maxForks), sweeper: newSweeper(log), now: now, log: log}
+	known, err := sp.planned(now().UnixMilli())
 	if err != nil {
 		return nil, err
 	}
-	s.jobs.adopt(known)
+	for _, p := range known {
+		s.jobs.adopt(p)
+	}
+	driver.Sweep(s.jobs.lives)
 	return s, nil
 }
 
@@ -107,6 +112,10 @@ func (s *Server) Listen() (*net.UnixListener, error) {
 // Run serves until ctx ends. Steps that it started live on.
 func (s *Server) Run(ctx context.Context, l *net.UnixListener) error {
 	defer s.groups.Close() // goes as far as no step is left
+	var own sync.WaitGroup
+	own.Go(func() { s.sweeper.run(ctx) })
+	own.Go(func() { s.pool.run(ctx) })
+	defer own.Wait()
 	go s.reaper.run(ctx)
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()

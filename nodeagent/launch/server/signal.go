@@ -92,15 +92,6 @@ func (s *Server) members(k launch.Key, g *cgroup.Group) ([]int, error) {
 	return g.Procs()
 }
 
-// empty tells whether nothing of a step lives.
-func (s *Server) empty(k launch.Key, g *cgroup.Group) (bool, error) {
-	if s.groups.Name() != cgroup.None {
-		return g.Empty()
-	}
-	pids, err := s.members(k, g)
-	return len(pids) == 0, err
-}
-
 // killRounds and killPause bound the killing of a step that no group holds.
 const (
 	killRounds = 50

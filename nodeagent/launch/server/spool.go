@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -17,10 +19,7 @@ import (
 	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
 )
 
-const (
-	plansDir = "plans"
-	doneFile = "done"
-)
+const doneFile = "done"
 
 // spool is the launcher's part of the disk.
 type spool struct {
@@ -45,12 +44,12 @@ func openSpool(c *Conf, nowMS int64) (*spool, error) {
 		name string
 		mode uint32
 		gid  int
-	}{{plansDir, 0o700, -1}, {launch.StepsDir, 0o711, -1}, {launch.WorkDir, 0o711, -1}, {launch.OutputDir, 0o750, c.AgentGID}} {
+	}{{launch.StepsDir, 0o711, -1}, {launch.WorkDir, 0o711, -1}, {launch.OutputDir, 0o750, c.AgentGID}} {
 		if err := s.folder(f.name, f.mode, f.gid); err != nil {
 			return nil, err
 		}
 	}
-	return s, s.loadDone(nowMS)
+	return s, errors.Join(s.loadDone(nowMS), s.dropUnnamed())
 }
 
 // folder makes one of our folders, or takes the one that is there when it is a real folder of ours.
@@ -119,7 +118,12 @@ func decodeDone(b []byte) (launch.Key, int64) {
 // maxDone is how many ended runs are kept before those with an expired credential are dropped.
 const maxDone = 1 << 16
 
-// markDone remembers that a run has been here, so that its credential is of no more use.
+// markDone remembers that a run has been here, so that its credential is of no more use. It is not
+// flushed to the disk: a process's death loses nothing of it, and after a power loss the machine has
+// another boot id. The controllers take every run of the old one for dead when the node registers
+// with it, and give a job that is to run again the next run number; what they had sent to the old
+// boot went over a connection that died with it. So none of them sends such a run again, and the
+// credential that somebody kept of it is good for minutes only.
 func (s *spool) markDone(k launch.Key, expires, nowMS int64) error {
 	le := binary.LittleEndian
 	b := le.AppendUint32(le.AppendUint32(le.AppendUint32(nil, k.Job), k.Run), k.Step)
@@ -148,78 +152,201 @@ func (s *spool) wasDone(k launch.Key) bool {
 // errDuplicate means that the run has been here before.
 var errDuplicate = errors.New("this run was already started here")
 
-// claim takes the run for this launcher, once: the folder's creation is what decides between two
-// orders for the same run, and it outlives the launcher.
-func (s *spool) claim(k launch.Key) error {
-	if s.wasDone(k) {
-		return errDuplicate
+// claim is a step's folder and its lock, open.
+type claim struct {
+	dir, lock int
+}
+
+func (c *claim) close() {
+	unix.Close(c.dir)
+	unix.Close(c.lock)
+}
+
+// unnamed begins the name of a folder that is being made.
+const unnamed = ".new-"
+
+// claim takes the run for this launcher, once. The folder gets its name with its lock in it, held:
+// the name decides between two orders for the same run and outlives the launcher, and the lock is
+// handed on with its descriptor, so that it comes free exactly when nobody starts or minds the step.
+func (s *spool) claim(p *storedPlan, nowMS int64) (*claim, error) {
+	if s.wasDone(p.Key) {
+		return nil, errDuplicate
 	}
-	err := os.Mkdir(launch.StepFolder(s.conf.Spool, k), 0o711)
-	if errors.Is(err, fs.ErrExist) {
-		return errDuplicate
+	steps := filepath.Join(s.conf.Spool, launch.StepsDir)
+	tmp, path := filepath.Join(steps, unnamed+p.Key.String()), launch.StepFolder(s.conf.Spool, p.Key)
+	if err := unix.Mkdir(tmp, 0o711); err != nil {
+		return nil, &os.PathError{Op: "mkdir", Path: tmp, Err: err}
+	}
+	c, err := s.lockFolder(tmp, p)
+	if err == nil {
+		if err = unix.Renameat2(unix.AT_FDCWD, tmp, unix.AT_FDCWD, path, unix.RENAME_NOREPLACE); err == nil {
+			return c, s.markDone(p.Key, p.Expires, nowMS)
+		}
+		c.close()
+	}
+	gone := s.removeTree(tmp)
+	if err == unix.EEXIST {
+		err = errDuplicate
+	}
+	return nil, errors.Join(err, gone)
+}
+
+// lockFolder opens a new folder and makes its lock. The lock stays root's: what the launcher writes
+// there is read by a later launcher.
+func (s *spool) lockFolder(path string, p *storedPlan) (*claim, error) {
+	text, err := json.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := unix.Openat(dir, launch.LockName, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o640)
+	if err != nil {
+		unix.Close(dir)
+		return nil, err
+	}
+	c := &claim{dir, lock}
+	err = unix.Flock(lock, unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil && !s.conf.Rootless {
+		err = unix.Fchown(lock, 0, s.conf.AgentGID)
+	}
+	if err == nil {
+		line := bytes.Repeat([]byte{' '}, launch.LockPIDs)
+		line[launch.LockPIDs-1] = '\n'
+		_, err = unix.Write(lock, append(line, text...))
+	}
+	if err != nil {
+		c.close()
+		return nil, fmt.Errorf("lock: %w", err)
+	}
+	return c, nil
+}
+
+// dropUnnamed removes what a launcher left that was killed while it made a claim.
+func (s *spool) dropUnnamed() error {
+	entries, err := os.ReadDir(filepath.Join(s.conf.Spool, launch.StepsDir))
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), unnamed) {
+			err = errors.Join(err, s.removeTree(filepath.Join(s.conf.Spool, launch.StepsDir, e.Name())))
+		}
 	}
 	return err
 }
 
-// storedPlan is a plan on disk, with what only the launcher needs of the credential.
+// storedPlan is what the launcher keeps of an order, in memory and in the step's lock file, until the
+// step has left.
 type storedPlan struct {
-	launch.Plan
-	Expires int64 `json:"expires"`
+	Key     launch.Key `json:"key"`
+	Cluster string     `json:"cluster"`
+	Node    string     `json:"node"`
+	UID     uint32     `json:"uid"`
+	GID     uint32     `json:"gid"`
+	Expires int64      `json:"expires"`
+	Vars    epilogVars `json:"vars"`
 }
 
-// writePlan stores the plan and returns the open file, at its beginning.
-func (s *spool) writePlan(p *storedPlan) (*os.File, error) {
-	data, err := json.Marshal(p)
+// epilogVars is what prolog and epilog are told about the job.
+type epilogVars struct {
+	User      string `json:"user,omitempty"`
+	JobName   string `json:"name,omitempty"`
+	Partition string `json:"partition,omitempty"`
+	Account   string `json:"account,omitempty"`
+	NodeList  string `json:"nodes,omitempty"`
+	Devices   string `json:"devices,omitempty"` // indexes of the GPUs, comma separated
+}
+
+// maxStored bounds a lock file in bytes.
+const maxStored = 64 << 10
+
+// openLock opens a step's lock file, if it is what we wrote: the folder is the shepherds' to change.
+func (s *spool) openLock(k launch.Key, mode int) (*os.File, error) {
+	path := filepath.Join(launch.StepFolder(s.conf.Spool, k), launch.LockName)
+	fd, err := unix.Open(path, mode|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, err
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	f, err := os.OpenFile(s.planPath(p.Key), os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := f.WriteAt(data, 0); err != nil {
-		return nil, errors.Join(err, f.Close())
+	f := os.NewFile(uintptr(fd), path)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || int(st.Uid) != os.Geteuid() || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size > maxStored {
+		f.Close()
+		return nil, errors.Join(fmt.Errorf("%s is not our file", path), err)
 	}
 	return f, nil
 }
 
-func (s *spool) planPath(k launch.Key) string {
-	return filepath.Join(s.conf.Spool, plansDir, k.String())
-}
-
-// readPlan gives back a stored plan; fs.ErrNotExist when the run is not here, or is done.
-func (s *spool) readPlan(k launch.Key) (*storedPlan, error) {
-	data, err := os.ReadFile(s.planPath(k))
+// readStored gives what is kept of a step; fs.ErrNotExist when it has left.
+func (s *spool) readStored(k launch.Key) (*storedPlan, error) {
+	f, err := s.openLock(k, unix.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxStored))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) <= launch.LockPIDs {
+		return nil, fs.ErrNotExist
+	}
 	p := new(storedPlan)
-	if err := json.Unmarshal(data, p); err != nil {
-		return nil, fmt.Errorf("plan of %s: %w", k, err)
+	if err := json.Unmarshal(data[launch.LockPIDs:], p); err != nil || p.Key != k {
+		return nil, fmt.Errorf("%s holds no plan of this step (%w)", f.Name(), errors.Join(err, fs.ErrInvalid))
 	}
 	return p, nil
 }
 
-// writeScript stages the script. No other thread may fork while it is open for writing: a child that
-// holds it open would make its execution fail with ETXTBSY.
-func (s *spool) writeScript(p *launch.Plan, script []byte) error {
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	fd, err := unix.Open(p.Script, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o500)
-	if err != nil {
-		return &os.PathError{Op: "create", Path: p.Script, Err: err}
+// epilogDone forgets a step on the disk whose epilog has run, so that it does not run again.
+func (s *spool) epilogDone(k launch.Key) error {
+	f, err := s.openLock(k, unix.O_RDWR)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
-	f := os.NewFile(uintptr(fd), p.Script)
-	defer f.Close()
-	if _, err := f.Write(script); err != nil {
+	if err != nil {
 		return err
 	}
+	defer f.Close()
+	return f.Truncate(launch.LockPIDs)
+}
+
+// writeScript stages the script, and then gives the folder to the shepherds' uid, which will write the
+// record there. No other thread may fork while the script is open for writing: a child that holds it
+// open would make its execution fail with ETXTBSY.
+func (s *spool) writeScript(c *claim, p *launch.Plan, script []byte) error {
+	if err := s.stage(c, p, script); err != nil {
+		return &os.PathError{Op: "stage", Path: p.Script, Err: err}
+	}
+	if p.Rootless {
+		return nil
+	}
+	if err := unix.Fchown(c.dir, p.StepUID, p.AgentGID); err != nil {
+		return err
+	}
+	return unix.Fchmod(c.dir, unix.S_ISGID|0o751) // new files are the agent's group's to read
+}
+
+func (s *spool) stage(c *claim, p *launch.Plan, script []byte) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	fd, err := unix.Openat(c.dir, launch.ScriptFile, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o500)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	for len(script) > 0 {
+		n, err := unix.Write(fd, script)
+		if err != nil && err != unix.EINTR {
+			return err
+		}
+		script = script[max(n, 0):]
+	}
 	if !p.Rootless {
-		if err := f.Chown(int(p.UID), int(p.GID)); err != nil {
+		if err := unix.Fchown(fd, int(p.UID), int(p.GID)); err != nil {
 			return err
 		}
 	}
-	return f.Chmod(0o500)
+	return unix.Fchmod(fd, 0o500)
 }
 
 // makeWork makes the run's work directory where no file system is shared.
@@ -251,31 +378,30 @@ func (s *spool) keys() ([]launch.Key, error) {
 	return keys, nil
 }
 
-// planned lists the runs with a stored plan: those whose epilog has still to run.
-func (s *spool) planned() ([]launch.Key, error) {
-	entries, err := os.ReadDir(filepath.Join(s.conf.Spool, plansDir))
+// planned gives the steps that have not left: those whose epilog has still to run. A run whose mark
+// was not written, since the launcher died right after its claim, is marked now.
+func (s *spool) planned(nowMS int64) ([]*storedPlan, error) {
+	keys, err := s.keys()
 	if err != nil {
 		return nil, err
 	}
-	var keys []launch.Key
-	for _, e := range entries {
-		if k, err := launch.ParseKey(e.Name()); err == nil {
-			keys = append(keys, k)
+	var all []*storedPlan
+	for _, k := range keys {
+		p, err := s.readStored(k)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
 		}
+		if err != nil {
+			return nil, err
+		}
+		if !s.wasDone(k) {
+			if err := s.markDone(k, p.Expires, nowMS); err != nil {
+				return nil, err
+			}
+		}
+		all = append(all, p)
 	}
-	return keys, nil
-}
-
-// finish forgets the plan of a run whose epilog has run and whose groups are gone.
-func (s *spool) finish(k launch.Key, expires, nowMS int64) error {
-	if err := s.markDone(k, expires, nowMS); err != nil {
-		return err
-	}
-	err := os.Remove(s.planPath(k))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
+	return all, nil
 }
 
 // remove takes away what the run left. The folders hold what users and shepherds made, so nothing

@@ -1,19 +1,12 @@
 package server
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
-	"time"
 
 	"github.com/tensorgrid/tensorgrid/internal/cred"
 	"github.com/tensorgrid/tensorgrid/internal/job"
@@ -64,52 +57,52 @@ func (s *Server) startVerified(ctx context.Context, l *cred.Launch, order *launc
 	if err != nil {
 		return 0, err
 	}
+	stored := s.stored(l)
 	unlock := s.jobs.lockStep(k)
 	defer unlock()
-	if err := s.spool.claim(k); err != nil {
+	c, err := s.spool.claim(stored, s.now().UnixMilli())
+	if err != nil {
 		if errors.Is(err, errDuplicate) {
 			return 0, blame(job.CauseDuplicate, err)
 		}
 		return 0, err
 	}
-	started, err := s.bringUp(ctx, p, l, order)
+	defer c.close()
+	started, err := s.bringUp(ctx, p, stored, c, l, order)
 	if err != nil {
-		undo := s.takeDown(context.WithoutCancel(ctx), p)
-		if undo == nil {
-			undo = s.spool.remove(k, false, s.jobs.empty(k))
-		}
-		return 0, errors.Join(err, undo)
+		return 0, errors.Join(err, s.undo(context.WithoutCancel(ctx), k))
 	}
 	return started, nil
 }
 
-func (s *Server) bringUp(ctx context.Context, p *storedPlan, l *cred.Launch, order *launch.Start) (int64, error) {
-	file, err := s.spool.writePlan(p)
-	if err != nil {
-		if errors.Is(err, fs.ErrExist) {
-			err = blame(job.CauseDuplicate, errDuplicate)
-		}
+func (s *Server) bringUp(ctx context.Context, p *launch.Plan, stored *storedPlan, c *claim, l *cred.Launch, order *launch.Start) (int64, error) {
+	prolog := func() error { return s.prolog(ctx, stored) }
+	if err := s.jobs.enter(stored, prolog, func() (err error) {
+		s.sweeper.wait(runKey{p.Key.Job, p.Key.Run})
+		p.Group, err = s.groups.Create(cgroup.Key(p.Key), s.limits(&l.Alloc))
+		return err
+	}); err != nil {
 		return 0, err
 	}
-	defer file.Close()
-	if err := s.jobs.enter(p.Key, func() error { return s.prolog(ctx, &p.Plan) }); err != nil {
-		return 0, err
-	}
-	if p.Group, err = s.groups.Create(cgroup.Key(p.Key), s.limits(&l.Alloc)); err != nil {
-		return 0, err
-	}
-	if err := s.spool.writeScript(&p.Plan, order.Script); err != nil {
+	if err := s.spool.writeScript(c, p, order.Script); err != nil {
 		return 0, err
 	}
 	if !l.SharedFS {
-		if err := s.spool.makeWork(&p.Plan); err != nil {
+		if err := s.spool.makeWork(p); err != nil {
 			return 0, err
 		}
 	}
-	return s.fork(ctx, file)
+	return s.order(ctx, p, c)
 }
 
-func (s *Server) prolog(ctx context.Context, p *launch.Plan) error {
+// stored is what is kept of an order until its step has left.
+func (s *Server) stored(l *cred.Launch) *storedPlan {
+	return &storedPlan{Key: keyOf(l), Cluster: l.Cluster, Node: l.Node, UID: l.UID, GID: l.GID, Expires: l.Expires,
+		Vars: epilogVars{User: l.User, JobName: l.JobName, Partition: l.Partition, Account: l.Account,
+			NodeList: l.NodeList, Devices: devices(&l.Alloc)}}
+}
+
+func (s *Server) prolog(ctx context.Context, p *storedPlan) error {
 	if s.conf.Prolog == "" {
 		return nil
 	}
@@ -120,10 +113,10 @@ func (s *Server) prolog(ctx context.Context, p *launch.Plan) error {
 }
 
 // plan turns a verified credential into what the shepherd is told.
-func (s *Server) plan(l *cred.Launch, order *launch.Start) (*storedPlan, error) {
+func (s *Server) plan(l *cred.Launch, order *launch.Start) (*launch.Plan, error) {
 	k := keyOf(l)
 	limits := s.limits(&l.Alloc)
-	p := &storedPlan{Expires: l.Expires, Plan: launch.Plan{Key: k, Cluster: l.Cluster, Node: l.Node,
+	p := &launch.Plan{Key: k, Cluster: l.Cluster, Node: l.Node,
 		UID: l.UID, GID: l.GID, Groups: l.Groups, Umask: l.Umask,
 		Script: filepath.Join(launch.StepFolder(s.conf.Spool, k), launch.ScriptFile), Args: order.Args, Env: order.Env,
 		WorkDir: l.WorkDir, StdIn: l.StdIn, StdOut: l.StdOut, StdErr: l.StdErr, Append: l.Append,
@@ -131,9 +124,7 @@ func (s *Server) plan(l *cred.Launch, order *launch.Start) (*storedPlan, error) 
 		StepUID: s.conf.StepUID, StepGID: s.conf.StepGID, AgentGID: s.conf.AgentGID,
 		StepDir: launch.StepFolder(s.conf.Spool, k), AgentSocket: s.conf.AgentSocket, LaunchSocket: s.conf.Socket,
 		Group: s.groups.Group(cgroup.Key(k), &limits),
-		Epilog: launch.EpilogVars{User: l.User, JobName: l.JobName, Partition: l.Partition, Account: l.Account,
-			NodeList: l.NodeList, Devices: devices(&l.Alloc)},
-	}}
+	}
 	if l.Signal != "" {
 		sig, err := job.ParseSignalSpec(l.Signal)
 		if err != nil {
@@ -197,67 +188,4 @@ func devices(a *job.NodeAlloc) string {
 		}
 	}
 	return strings.Join(out, ",")
-}
-
-// shepherdEnv tunes the shepherd's runtime for a short life: one processor, and no reading of
-// control files to find out how many.
-var shepherdEnv = []string{"GOMAXPROCS=1", "GOGC=off", "GOMEMLIMIT=24MiB", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
-
-// shepherdIDs: the shepherd begins with root's uid, which it needs to start the job, but has no other
-// id of root's from its first instruction on.
-func (s *Server) shepherdIDs() *syscall.SysProcAttr {
-	attr := &syscall.SysProcAttr{Setsid: true}
-	if !s.conf.Rootless {
-		attr.Credential = &syscall.Credential{Uid: 0, Gid: uint32(s.conf.StepGID), Groups: []uint32{uint32(s.conf.AgentGID)}}
-	}
-	return attr
-}
-
-// forkPatience is how long a start keeps one of the maxForks slots.
-const forkPatience = time.Second
-
-// maxStarted bounds a shepherd's answer in bytes.
-const maxStarted = 64 << 10
-
-// fork starts the shepherd with the plan, and waits for its answer.
-func (s *Server) fork(ctx context.Context, plan *os.File) (int64, error) {
-	select {
-	case s.forks <- struct{}{}:
-	case <-ctx.Done():
-		return 0, ctx.Err()
-	}
-	// A child that hangs while it opens the user's files (a dead file server, a pipe that nobody reads)
-	// must not keep its slot from others.
-	release := sync.OnceFunc(func() { <-s.forks })
-	defer time.AfterFunc(forkPatience, release).Stop()
-	defer release()
-	r, w, err := os.Pipe()
-	if err != nil {
-		return 0, err
-	}
-	defer r.Close()
-	null := s.null.Fd()
-	attr := &syscall.ProcAttr{Dir: "/", Env: shepherdEnv, Sys: s.shepherdIDs(),
-		Files: []uintptr{null, null, s.crash.Fd(), plan.Fd(), w.Fd()}}
-	_, _, err = s.reaper.start([]string{s.conf.Shepherd}, attr, false)
-	w.Close()
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", s.conf.Shepherd, err)
-	}
-	line, err := bufio.NewReaderSize(r, maxStarted).ReadSlice('\n')
-	if err != nil {
-		return 0, fmt.Errorf("the shepherd died before it answered (see shepherd.log in the spool): %w", err)
-	}
-	var answer launch.Started
-	if err := json.Unmarshal(line, &answer); err != nil {
-		return 0, fmt.Errorf("answer of the shepherd: %w", err)
-	}
-	if answer.Err != "" {
-		err := errors.New(answer.Err)
-		if answer.Errno != 0 {
-			err = fmt.Errorf("%s: %w", answer.Err, syscall.Errno(answer.Errno))
-		}
-		return 0, blame(job.Cause(answer.Cause), err)
-	}
-	return answer.Start, nil
 }

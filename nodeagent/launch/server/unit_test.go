@@ -78,12 +78,13 @@ func TestPrologOncePerRun(t *testing.T) {
 	var table jobTable
 	var ran []string
 	enter := func(k launch.Key) {
-		if err := table.enter(k, func() error { ran = append(ran, "prolog"); return nil }); err != nil {
+		prolog := func() error { ran = append(ran, "prolog"); return nil }
+		if err := table.enter(&storedPlan{Key: k}, prolog, func() error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
 	leave := func(k launch.Key) {
-		if err := table.leave(k, func() error { ran = append(ran, "epilog"); return nil }); err != nil {
+		if err := table.leave(k, func(*storedPlan) error { ran = append(ran, "epilog"); return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -99,7 +100,7 @@ func TestPrologOncePerRun(t *testing.T) {
 	if got := strings.Join(ran, " "); got != "prolog prolog epilog epilog" {
 		t.Errorf("ran %s", got)
 	}
-	table.adopt([]launch.Key{a})
+	table.adopt(&storedPlan{Key: a})
 	enter(b)
 	leave(b)
 	if len(ran) != 4 {
