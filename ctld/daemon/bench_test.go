@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -142,13 +143,27 @@ func benchSpec(array string) *ctldpb.JobSpec {
 }
 
 func request(seq uint64, i int, array string) *ctldpb.SubmitRequest {
-	return &ctldpb.SubmitRequest{Key: fmt.Sprintf("k%d.%d", seq, i), Spec: benchSpec(array)}
+	req := &ctldpb.SubmitRequest{Spec: benchSpec(array)}
+	rename(req, seq, i)
+	return req
 }
 
-// methodLoad: many callers of the server's own method.
+// rename makes a request different from those before: key and name are its own.
+func rename(req *ctldpb.SubmitRequest, seq uint64, i int) {
+	req.Key = "k" + strconv.FormatUint(seq, 10) + "." + strconv.Itoa(i)
+	req.Spec.Name = "train-" + req.Key
+}
+
+// methodLoad: many callers of the server's own method. Each has one request that it changes, as
+// bare raft's callers have one payload: what is measured is the server.
 func methodLoad(ctx context.Context, b *bench, s raftbench.Shape) (*raftbench.Figures, error) {
-	return raftbench.Load(ctx, s, func(_ context.Context, _ int, seq uint64) error {
-		_, err := b.srv.Submit(b.ctx, request(seq, 0, ""))
+	requests := make([]*ctldpb.SubmitRequest, s.Callers)
+	for i := range requests {
+		requests[i] = request(0, i, "")
+	}
+	return raftbench.Load(ctx, s, func(_ context.Context, caller int, seq uint64) error {
+		rename(requests[caller], seq, 0)
+		_, err := b.srv.Submit(b.ctx, requests[caller])
 		return err
 	}), nil
 }

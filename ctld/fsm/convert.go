@@ -37,24 +37,32 @@ func SpecFromLog(m *logpb.JobSpec) *job.Spec {
 
 // SpecToLog is the message of a specification; it shares the specification's bytes.
 func SpecToLog(s *job.Spec) *logpb.JobSpec {
-	m := &logpb.JobSpec{
-		Name: s.Name, Account: s.Account, Partition: s.Partition, Qos: s.QOS, WorkDir: s.WorkDir,
-		StdIn: s.StdIn, StdOut: s.StdOut, StdErr: s.StdErr, OpenMode: s.OpenMode, Command: s.Command,
-		SubmitLine: s.SubmitLine, SubmitHost: s.SubmitHost, Args: s.Args,
-		Script: s.Script, ScriptHash: s.ScriptHash, EnvHash: s.EnvHash,
-		MinNodes: s.MinNodes, MaxNodes: s.MaxNodes, Ntasks: s.NTasks, NtasksPerNode: s.NTasksPerNode,
-		CpusPerTask: s.CPUsPerTask, MinCpusPerNode: s.MinCPUsPerNode,
-		MemPerNode: s.MemPerNode, MemPerCpu: s.MemPerCPU, MinTmpDisk: s.MinTmpDisk, Gres: s.Gres,
-		NodeList: s.NodeList, Exclude: s.Exclude, Constraint: s.Constraint, Exclusive: s.Exclusive,
-		TimeLimitMs: s.TimeLimit, TimeMinMs: s.TimeMin, BeginMs: s.Begin, Array: s.Array, Hold: s.Hold,
-		Requeue: int32(s.Requeue), Nice: s.Nice, Comment: s.Comment, Signal: s.Signal,
-		Dependency: s.Dependency, Umask: s.Umask, Export: s.Export, GetUserEnv: s.GetUserEnv,
-		Uid: s.UID, Gid: s.GID, Groups: s.Groups, User: s.User, Group: s.Group, Home: s.Home, Shell: s.Shell,
-	}
+	m := new(logpb.JobSpec)
+	SpecIntoLog(m, s)
+	return m
+}
+
+// SpecIntoLog makes m the message of a specification; it shares the specification's bytes. m is a
+// new one or one that this function has filled before.
+func SpecIntoLog(m *logpb.JobSpec, s *job.Spec) {
+	m.Name, m.Account, m.Partition, m.Qos = s.Name, s.Account, s.Partition, s.QOS
+	m.WorkDir, m.StdIn, m.StdOut, m.StdErr = s.WorkDir, s.StdIn, s.StdOut, s.StdErr
+	m.OpenMode, m.Command, m.SubmitLine, m.SubmitHost = s.OpenMode, s.Command, s.SubmitLine, s.SubmitHost
+	m.Args, m.Script, m.ScriptHash, m.EnvHash = s.Args, s.Script, s.ScriptHash, s.EnvHash
+	m.MinNodes, m.MaxNodes, m.Ntasks, m.NtasksPerNode = s.MinNodes, s.MaxNodes, s.NTasks, s.NTasksPerNode
+	m.CpusPerTask, m.MinCpusPerNode, m.MemPerNode, m.MemPerCpu = s.CPUsPerTask, s.MinCPUsPerNode, s.MemPerNode, s.MemPerCPU
+	m.MinTmpDisk, m.Gres, m.NodeList, m.Exclude = s.MinTmpDisk, s.Gres, s.NodeList, s.Exclude
+	m.Constraint, m.Exclusive, m.TimeLimitMs, m.TimeMinMs = s.Constraint, s.Exclusive, s.TimeLimit, s.TimeMin
+	m.BeginMs, m.Array, m.Hold, m.Requeue = s.Begin, s.Array, s.Hold, int32(s.Requeue)
+	m.Nice, m.Comment, m.Signal, m.Dependency = s.Nice, s.Comment, s.Signal, s.Dependency
+	m.Umask, m.Export, m.GetUserEnv, m.Uid = s.Umask, s.Export, s.GetUserEnv, s.UID
+	m.Gid, m.Groups, m.User, m.Group = s.GID, s.Groups, s.User, s.Group
+	m.Home, m.Shell = s.Home, s.Shell
+	clear(m.Rare)
+	m.Rare = m.Rare[:0]
 	for _, o := range s.Rare {
 		m.Rare = append(m.Rare, o.Name, o.Value)
 	}
-	return m
 }
 
 // PlanToLog is the command that proposes a decision of the planner.

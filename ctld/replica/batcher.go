@@ -22,33 +22,57 @@ type future interface {
 // MaxInFlight entries are on their way it takes what waits, so a lone command leaves at once and
 // under load an entry holds what came while the last ones were written.
 type batcher struct {
-	// submit starts an entry with these command fields (encoded, count of them) and never blocks for long.
+	// submit starts an entry with these command fields (encoded), which are its only until it returns,
+	// and never blocks for long.
 	submit func(fields [][]byte, bytes int) future
 	// settle maps a failed future's error to what the proposer is told.
 	settle func(error) error
+	spare  sync.Pool // of *proposal
 
 	mu       sync.Mutex
 	ready    sync.Cond // for the one goroutine of run
 	queue    []*proposal
-	head     int // queue[:head] is taken
-	queued   int // commands that wait
-	bytes    int // and their size
+	fields   [][]byte // of the entry that is being put together
+	head     int      // queue[:head] is taken
+	queued   int      // commands that wait
+	bytes    int      // and their size
 	inFlight map[*entry]struct{}
 	closed   bool
 	idle     chan struct{} // closed when the batcher is closed and nothing is in flight
 }
 
-// proposal is one run that waits for its outcome.
+// proposal is a run of commands that go into one entry and wait for their outcome.
 type proposal struct {
-	fields []byte // encoded fields of an entry
-	count  int
-	bytes  int
-	taken  bool // in an entry; before that it may be withdrawn
-	gone   bool // withdrawn
+	fields []byte // encoded fields of an entry, in the proposal's own memory
+	count  int    // of commands
+	bytes  int    // of the commands, without the entry's framing
+	taken  bool   // in an entry; before that it may be withdrawn
+	gone   bool   // withdrawn
 
-	done    chan struct{}
+	done    chan struct{} // told once
 	results []fsm.Result
 	err     error
+}
+
+// maxSpare is the most memory of a proposal that is kept for another one.
+const maxSpare = 4 << 10
+
+// proposal gives an empty one: a cluster makes one for each submission, so they are used again.
+func (b *batcher) proposal() *proposal {
+	if p, ok := b.spare.Get().(*proposal); ok {
+		return p
+	}
+	return &proposal{done: make(chan struct{}, 1)}
+}
+
+// release takes back a proposal that has been told its outcome; nothing else knows of it then.
+func (b *batcher) release(p *proposal) {
+	fields := p.fields[:0]
+	if cap(fields) > maxSpare {
+		fields = nil
+	}
+	*p = proposal{fields: fields, done: p.done}
+	b.spare.Put(p)
 }
 
 // entry is what was taken together.
@@ -65,14 +89,15 @@ func newBatcher(submit func([][]byte, int) future, settle func(error) error) *ba
 
 // propose queues one run and waits. When ctx ends first the run is withdrawn if it has not left
 // yet (the error is ctx's: nothing was done), else the outcome is unknown.
-func (b *batcher) propose(ctx context.Context, fields []byte, count, bytes int) ([]fsm.Result, error) {
-	p := &proposal{fields: fields, count: count, bytes: bytes, done: make(chan struct{})}
+func (b *batcher) propose(ctx context.Context, p *proposal) ([]fsm.Result, error) {
 	if err := b.enqueue(p); err != nil {
 		return nil, err
 	}
 	select {
 	case <-p.done:
-		return p.results, p.err
+		results, err := p.results, p.err
+		b.release(p)
+		return results, err
 	case <-ctx.Done():
 	}
 	if b.withdraw(p) {
@@ -138,6 +163,7 @@ func (b *batcher) run() {
 		b.inFlight[e] = struct{}{}
 		b.mu.Unlock()
 		f := b.submit(fields, bytes)
+		clear(fields)
 		go b.await(e, f)
 		b.mu.Lock()
 	}
@@ -164,7 +190,8 @@ func (b *batcher) gather() {
 
 // take cuts the next entry off the queue, nil when all that waited was withdrawn.
 func (b *batcher) take() (e *entry, fields [][]byte, bytes int) {
-	e = &entry{}
+	e = &entry{proposals: make([]*proposal, 0, min(len(b.queue)-b.head, MaxEntryCommands))}
+	fields = b.fields[:0]
 	size := 0
 	for b.head < len(b.queue) {
 		p := b.queue[b.head]
@@ -180,11 +207,11 @@ func (b *batcher) take() (e *entry, fields [][]byte, bytes int) {
 			size += p.bytes
 			fields = append(fields, p.fields)
 			bytes += len(p.fields)
-			p.fields = nil
 		}
 		b.queue[b.head] = nil
 		b.head++
 	}
+	b.fields = fields
 	b.compact()
 	if e.count == 0 {
 		return nil, nil, 0
@@ -245,7 +272,7 @@ func (b *batcher) finish(e *entry, results []fsm.Result, err error) {
 			p.results = results[at : at+p.count : at+p.count]
 			at += p.count
 		}
-		close(p.done)
+		p.done <- struct{}{} // p is its proposer's from here on
 	}
 }
 
@@ -270,7 +297,7 @@ func (b *batcher) close() {
 	for _, p := range waiting {
 		if !p.gone {
 			p.err = ErrNotLeader
-			close(p.done)
+			p.done <- struct{}{}
 		}
 	}
 }

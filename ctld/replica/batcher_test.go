@@ -94,23 +94,39 @@ func sized(t interface{ Fatalf(string, ...any) }, n int) *logpb.Command {
 
 // propose is what Replica.Propose does with the batcher, leadership apart.
 func propose(ctx context.Context, b *batcher, cmds ...*logpb.Command) ([]fsm.Result, error) {
-	runs, err := split(cmds)
-	if err != nil {
+	first, more, err := b.encode(cmds)
+	if err != nil || first == nil {
 		return nil, err
 	}
 	var all []fsm.Result
-	for _, r := range runs {
-		fields, err := r.encode()
-		if err != nil {
-			return all, err
-		}
-		res, err := b.propose(ctx, fields, len(r.cmds), r.bytes)
+	for _, p := range append([]*proposal{first}, more...) {
+		res, err := b.propose(ctx, p)
 		if err != nil {
 			return all, err
 		}
 		all = append(all, res...)
 	}
 	return all, nil
+}
+
+func encodeAll(cmds []*logpb.Command) ([]*proposal, error) {
+	first, more, err := newBatcher(nil, nil).encode(cmds)
+	if err != nil || first == nil {
+		return nil, err
+	}
+	return append([]*proposal{first}, more...), nil
+}
+
+// commandsOf reads back what a proposal brings.
+func commandsOf(t interface{ Fatal(...any) }, p *proposal) []*logpb.Command {
+	var e logpb.Entry
+	if err := proto.Unmarshal(p.fields, &e); err != nil {
+		t.Fatal(err)
+	}
+	if len(e.Commands) != p.count {
+		t.Fatal(len(e.Commands), "commands, announced are", p.count)
+	}
+	return e.Commands
 }
 
 // inBubble runs f with a batcher on a gate.
@@ -142,14 +158,11 @@ func TestEntryIsWhatProtobufWrites(t *testing.T) {
 		for i, pad := range pads {
 			want.Commands = append(want.Commands, numbered(uint32(i), pad))
 		}
-		runs, err := split(want.Commands)
+		runs, err := encodeAll(want.Commands)
 		if err != nil || len(runs) != 1 {
 			t.Fatalf("%d runs, %v", len(runs), err)
 		}
-		fields, err := runs[0].encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fields := runs[0].fields
 		r := &Replica{}
 		r.cfg.Feature = want.Version
 		data := append(appendHeader(nil, want.Version, want.TimeMs), fields...)
@@ -173,14 +186,15 @@ func TestSplitKeepsOrderAndLimits(t *testing.T) {
 		for i, s := range sizes {
 			cmds = append(cmds, numbered(uint32(i), s))
 		}
-		runs, err := split(cmds)
+		runs, err := encodeAll(cmds)
 		if err != nil {
 			t.Fatal(err)
 		}
 		next := uint32(0)
 		for i, r := range runs {
 			size := 0
-			for _, c := range r.cmds {
+			list := commandsOf(t, r)
+			for _, c := range list {
 				if got := c.GetControl().GetOp(); got != next {
 					t.Fatalf("command %d where %d belongs", got, next)
 				}
@@ -190,12 +204,12 @@ func TestSplitKeepsOrderAndLimits(t *testing.T) {
 			switch {
 			case size != r.bytes:
 				t.Fatalf("run of %d bytes says %d", size, r.bytes)
-			case len(r.cmds) == 0, len(r.cmds) > MaxEntryCommands, size > MaxEntryBytes && len(r.cmds) > 1:
-				t.Fatalf("run of %d commands, %d bytes", len(r.cmds), size)
+			case len(list) == 0, len(list) > MaxEntryCommands, size > MaxEntryBytes && len(list) > 1:
+				t.Fatalf("run of %d commands, %d bytes", len(list), size)
 			}
 			if i > 0 { // as long as it can be
 				before := runs[i-1]
-				if len(before.cmds) < MaxEntryCommands && before.bytes+proto.Size(r.cmds[0]) <= MaxEntryBytes {
+				if before.count < MaxEntryCommands && before.bytes+proto.Size(list[0]) <= MaxEntryBytes {
 					t.Fatal("an entry was closed early")
 				}
 			}
@@ -232,7 +246,7 @@ func TestSplitLimits(t *testing.T) {
 		{"nil", []*logpb.Command{nil}, 0, errEmpty},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			runs, err := split(tc.cmds)
+			runs, err := encodeAll(tc.cmds)
 			if !errors.Is(err, tc.err) || len(runs) != tc.runs {
 				t.Errorf("%d runs, %v; want %d, %v", len(runs), err, tc.runs, tc.err)
 			}
@@ -473,9 +487,10 @@ func TestQueueLimits(t *testing.T) {
 	})
 	inBubble(t, func(t *testing.T, b *batcher, g *gate) {
 		fill(t, b, g)
-		big := make([]byte, 0)
 		for range MaxQueuedBytes / MaxCommand { // the size is what the proposer states; the bytes are not needed
-			go func() { _, _ = b.propose(t.Context(), big, 1, MaxCommand) }()
+			p := b.proposal()
+			p.count, p.bytes = 1, MaxCommand
+			go func() { _, _ = b.propose(t.Context(), p) }()
 		}
 		synctest.Wait()
 		if _, err := propose(t.Context(), b, numbered(1, 0)); !errors.Is(err, ErrBusy) {

@@ -2,11 +2,12 @@ package replica
 
 import (
 	"errors"
+	"fmt"
 
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/tensorgrid/tensorgrid/api/logpb"
+	"github.com/tensorgrid/tensorgrid/ctld/fsm"
 )
 
 // errEmpty guards the log: a command of no kind would stop every replica when it is applied.
@@ -21,53 +22,55 @@ const (
 	entryHeader   = 2 * (1 + 10) // both numbers at their longest
 )
 
-// run is a stretch of one Propose that fits into an entry: command sizes were measured, and the
-// sizes cached in the messages are used by encode.
-type run struct {
-	cmds  []*logpb.Command
-	bytes int // of the commands, without the entry's framing
-}
-
-// split cuts commands into runs, each as long as an entry allows; mostly there is one. A command
-// over MaxEntryBytes is a run by itself. It fails for a command of no kind or over MaxCommand.
-func split(cmds []*logpb.Command) ([]run, error) {
-	var runs []run
-	start, bytes := 0, 0
+// encode cuts commands into proposals, each as long as an entry allows; mostly there is one. A
+// command over MaxEntryBytes is a proposal by itself. It fails, before anything is proposed, for a
+// command of no kind or over MaxCommand.
+func (b *batcher) encode(cmds []*logpb.Command) (first *proposal, more []*proposal, err error) {
+	var p *proposal
 	for i, c := range cmds {
 		if c.GetOf() == nil {
-			return nil, errEmpty
+			return nil, nil, errEmpty
 		}
-		size := proto.Size(c)
+		if p == nil {
+			p = b.proposal()
+			first = p
+		}
+		at := len(p.fields)
+		size, err := p.append(c)
+		if err != nil {
+			return nil, nil, fmt.Errorf("encode command %d: %w", i+1, err)
+		}
 		if size > MaxCommand {
-			return nil, ErrTooLarge
+			return nil, nil, ErrTooLarge
 		}
-		if n := i - start; n > 0 && (n == MaxEntryCommands || bytes+size > MaxEntryBytes) {
-			runs = append(runs, run{cmds[start:i], bytes})
-			start, bytes = i, 0
+		if p.count > 0 && (p.count == MaxEntryCommands || p.bytes+size > MaxEntryBytes) {
+			next := b.proposal()
+			next.fields = append(next.fields, p.fields[at:]...)
+			p.fields = p.fields[:at]
+			p, more = next, append(more, next)
 		}
-		bytes += size
+		p.count++
+		p.bytes += size
 	}
-	if start < len(cmds) {
-		runs = append(runs, run{cmds[start:], bytes})
-	}
-	return runs, nil
+	return first, more, nil
 }
 
-// encode gives the run as fields of an entry. It must follow split without a change to the
-// commands in between.
-func (r run) encode() ([]byte, error) {
-	const framing = 1 + 5 // tag, length
-	buf := make([]byte, 0, r.bytes+framing*len(r.cmds))
-	opts := proto.MarshalOptions{UseCachedSize: true}
-	for _, c := range r.cmds {
-		buf = protowire.AppendTag(buf, fieldCommands, protowire.BytesType)
-		buf = protowire.AppendVarint(buf, uint64(opts.Size(c)))
-		var err error
-		if buf, err = opts.MarshalAppend(buf, c); err != nil {
-			return nil, err
-		}
+// framing is the longest head of a command in an entry: tag and length.
+const framing = 1 + 5
+
+// append adds a command as a field of an entry and gives its size without that.
+func (p *proposal) append(c *logpb.Command) (size int, err error) {
+	start := len(p.fields)
+	p.fields = append(p.fields, make([]byte, framing)...)
+	if p.fields, err = fsm.AppendCommand(p.fields, c); err != nil {
+		return 0, err
 	}
-	return buf, nil
+	size = len(p.fields) - start - framing
+	head := protowire.SizeTag(fieldCommands) + protowire.SizeVarint(uint64(size))
+	copy(p.fields[start+head:], p.fields[start+framing:])
+	protowire.AppendVarint(protowire.AppendTag(p.fields[start:start], fieldCommands, protowire.BytesType), uint64(size))
+	p.fields = p.fields[:start+head+size]
+	return size, nil
 }
 
 // appendHeader starts an entry: who wrote it and when (Unix ms).

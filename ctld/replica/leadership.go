@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/tensorgrid/tensorgrid/api/logpb"
 )
@@ -89,12 +88,11 @@ func (r *Replica) endTerm() {
 // its entry is not shown to the state machine, and a read index could then point at an index that
 // no replica is ever seen to reach.
 func (r *Replica) passBarrier(t *term) {
-	noop := run{cmds: []*logpb.Command{{Of: &logpb.Command_Noop{Noop: &logpb.Noop{}}}}}
-	noop.bytes = proto.Size(noop.cmds[0])
-	fields, err := noop.encode()
+	var noop proposal
+	_, err := noop.append(&logpb.Command{Of: &logpb.Command_Noop{Noop: &logpb.Noop{}}})
 	for err == nil && t.ctx.Err() == nil {
 		before := r.raft.CurrentTerm()
-		f := r.raft.Apply(r.entry([][]byte{fields}, len(fields)), 0)
+		f := r.raft.Apply(r.entry([][]byte{noop.fields}, len(noop.fields)), 0)
 		failed := f.Error()
 		if failed == nil {
 			if o, ok := f.Response().(*outcome); ok && o.err == nil && r.raft.CurrentTerm() == before {

@@ -159,27 +159,17 @@ func (r *Replica) Propose(ctx context.Context, cmds ...*logpb.Command) ([]fsm.Re
 	if r.lead.Load() == nil {
 		return nil, ErrNotLeader
 	}
-	runs, err := split(cmds)
-	if err != nil {
+	first, more, err := r.batch.encode(cmds)
+	if err != nil || first == nil {
 		return nil, err
 	}
-	var all []fsm.Result
-	for i, run := range runs {
-		fields, err := run.encode()
-		if err != nil {
-			return all, fmt.Errorf("encode a command: %w", err)
-		}
-		results, err := r.batch.propose(ctx, fields, len(run.cmds), run.bytes)
-		if err != nil {
-			return all, err
-		}
-		if i == 0 {
-			all = results
-		} else {
-			all = append(all, results...)
-		}
+	all, err := r.batch.propose(ctx, first)
+	for i := 0; i < len(more) && err == nil; i++ {
+		var results []fsm.Result
+		results, err = r.batch.propose(ctx, more[i])
+		all = append(all, results...)
 	}
-	return all, nil
+	return all, err
 }
 
 // submit makes an entry of what the batcher took and hands it to raft. It does not block: raft's

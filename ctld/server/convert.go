@@ -12,9 +12,9 @@ import (
 	"github.com/tensorgrid/tensorgrid/internal/job"
 )
 
-// specFromAPI takes what a user asks for. Identity is not part of it.
-func specFromAPI(p *ctldpb.JobSpec) *job.Spec {
-	s := &job.Spec{
+// specFromAPI takes what a user asks for into s. Identity is not part of it.
+func specFromAPI(s *job.Spec, p *ctldpb.JobSpec) {
+	*s = job.Spec{
 		Name: p.Name, Account: p.Account, Partition: p.Partition, QOS: p.Qos, WorkDir: p.WorkDir,
 		StdIn: p.StdIn, StdOut: p.StdOut, StdErr: p.StdErr, OpenMode: p.OpenMode, Command: p.Command,
 		SubmitLine: p.SubmitLine, SubmitHost: p.SubmitHost, Args: p.Args,
@@ -31,7 +31,6 @@ func specFromAPI(p *ctldpb.JobSpec) *job.Spec {
 		s.Rare = append(s.Rare, job.Option{Name: name, Value: value})
 	}
 	slices.SortFunc(s.Rare, func(a, b job.Option) int { return strings.Compare(a.Name, b.Name) })
-	return s
 }
 
 func sign(n int32) int8 {

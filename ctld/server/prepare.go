@@ -19,27 +19,28 @@ import (
 // codeBlobMissing asks the client to send a blob again.
 const codeBlobMissing = "BLOB_MISSING"
 
-// prepare turns a request into a specification that can run, with the identity that this
-// controller's account files give the caller. The spec is given back beside a refusal as far as it
-// got, so that a repeated request can be recognised.
-func (s *Server) prepare(view state.Viewer, c authn.Caller, req *ctldpb.SubmitRequest) (*job.Spec, *ctldpb.Refusal) {
-	if req.GetSpec() == nil {
-		return nil, refusalOf("ESLURM_JOB_SCRIPT_MISSING", "the request holds no job")
-	}
-	acc, ref := s.account(c, req.Uid)
+// prepare makes what was asked for, which spec holds, into a specification that can run, with the
+// identity that this controller's account files give the caller. known tells beside a refusal that
+// the spec has come so far that a repeated request can be recognised.
+func (s *Server) prepare(spec *job.Spec, view state.Viewer, c authn.Caller, uid uint32) (ref *ctldpb.Refusal, known bool) {
+	acc, ref := s.account(c, uid)
 	if ref != nil {
-		return nil, ref
+		return ref, false
 	}
-	spec := specFromAPI(req.Spec)
 	spec.UID, spec.GID, spec.Groups = acc.UID, acc.GID, acc.Groups
 	spec.User, spec.Group, spec.Home, spec.Shell = acc.User, acc.Group, acc.Home, acc.Shell
 	if ref := fill(spec, view, c, acc); ref != nil {
-		return spec, ref
+		return ref, true
 	}
 	if ref := check(spec, view); ref != nil {
-		return spec, ref
+		return ref, true
 	}
-	return spec, s.admission(spec, view, c, acc)
+	return s.admission(spec, view, c, acc), true
+}
+
+// noJob refuses a request without a specification.
+func noJob() *ctldpb.Refusal {
+	return refusalOf("ESLURM_JOB_SCRIPT_MISSING", "the request holds no job")
 }
 
 // account says whose job it is. Only root may name somebody else.

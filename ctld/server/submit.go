@@ -5,8 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-
-	"google.golang.org/protobuf/proto"
+	"sync"
 
 	"github.com/tensorgrid/tensorgrid/api/ctldpb"
 	"github.com/tensorgrid/tensorgrid/api/logpb"
@@ -26,14 +25,16 @@ func (s *Server) Submit(ctx context.Context, req *ctldpb.SubmitRequest) (*ctldpb
 	if req.GetTestOnly() {
 		return s.testOnly(view, c, req)
 	}
-	cmd, ref, err := s.submission(ctx, view, c, req)
+	d := newDraft()
+	defer d.release()
+	ref, err := s.submission(ctx, view, c, req, d)
 	if err != nil {
 		return nil, err
 	}
 	if ref != nil {
 		return nil, refusalError(ref)
 	}
-	res, err := s.Log.Propose(ctx, cmd)
+	res, err := s.Log.Propose(ctx, &d.cmd)
 	if err != nil {
 		return nil, logError(err)
 	}
@@ -57,6 +58,12 @@ func (s *Server) SubmitBatch(ctx context.Context, req *ctldpb.SubmitBatchRequest
 	results := make([]*ctldpb.SubmitResult, len(req.GetRequests()))
 	cmds := make([]*logpb.Command, 0, len(results))
 	at := make([]int, 0, len(results))
+	list := make([]*draft, 0, len(results))
+	defer func() {
+		for _, d := range list {
+			d.release()
+		}
+	}()
 	for i, one := range req.GetRequests() {
 		if one.GetTestOnly() {
 			results[i] = &ctldpb.SubmitResult{}
@@ -65,14 +72,16 @@ func (s *Server) SubmitBatch(ctx context.Context, req *ctldpb.SubmitBatchRequest
 			}
 			continue
 		}
-		cmd, ref, err := s.submission(ctx, view, c, one)
+		d := newDraft()
+		list = append(list, d)
+		ref, err := s.submission(ctx, view, c, one, d)
 		switch {
 		case err != nil:
 			return nil, err
 		case ref != nil:
 			results[i] = &ctldpb.SubmitResult{Refusal: ref}
 		default:
-			cmds, at = append(cmds, cmd), append(at, i)
+			cmds, at = append(cmds, &d.cmd), append(at, i)
 		}
 	}
 	if len(cmds) == 0 {
@@ -100,49 +109,89 @@ func refusalOrInvalid(err error) *ctldpb.Refusal {
 }
 
 // submission turns a request into the log command, or says why it is refused. The error is for
-// what is no refusal: a log that cannot take the script.
-func (s *Server) submission(ctx context.Context, view state.Viewer, c authn.Caller, req *ctldpb.SubmitRequest) (*logpb.Command, *ctldpb.Refusal, error) {
+// what is no refusal: a log that cannot take the script. The command is d's.
+func (s *Server) submission(ctx context.Context, view state.Viewer, c authn.Caller, req *ctldpb.SubmitRequest, d *draft) (*ctldpb.Refusal, error) {
 	if len(req.GetKey()) > job.MaxKey {
-		return nil, refusalOf(codeLimit, fmt.Sprintf("a key of %d bytes exceeds MaxKey (%d)", len(req.Key), job.MaxKey)), nil
+		return refusalOf(codeLimit, fmt.Sprintf("a key of %d bytes exceeds MaxKey (%d)", len(req.Key), job.MaxKey)), nil
 	}
-	digest, err := requestDigest(req)
+	if req.GetSpec() == nil {
+		return noJob(), nil
+	}
+	spec := &d.spec
+	specFromAPI(spec, req.Spec)
+	digest, err := d.digestOf(req)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	spec, ref := s.prepare(view, c, req)
-	if ref != nil {
+	if ref, known := s.prepare(spec, view, c, req.Uid); ref != nil {
 		// A repeated request is answered as the first time, whatever was reconfigured in between.
-		if spec == nil || req.Key == "" {
-			return nil, ref, nil
+		if !known || req.Key == "" {
+			return ref, nil
 		}
 		if _, old, ok := view.Key(spec.UID, req.Key); !ok || string(old) != string(digest) {
-			return nil, ref, nil
+			return ref, nil
 		}
 	}
 	if len(spec.Script) > job.MaxInlineScript {
 		hash, err := s.storeBlob(ctx, view, spec.Script)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		spec.ScriptHash, spec.Script = hash, nil
 	}
-	return &logpb.Command{Of: &logpb.Command_Submit{Submit: &logpb.Submit{
-		Key: req.Key, Spec: fsm.SpecToLog(spec), Digest: digest,
-	}}}, nil, nil
+	d.submit.Key, d.submit.Digest = req.Key, digest
+	fsm.SpecIntoLog(&d.log, spec)
+	return nil, nil
 }
 
-// requestDigest is what tells a repeated request from another one under the same key.
-func requestDigest(req *ctldpb.SubmitRequest) ([]byte, error) {
+// draft is a submission on its way into the log, in memory that is used again for another when the
+// log has answered. Its command is whole.
+type draft struct {
+	cmd    logpb.Command
+	of     logpb.Command_Submit
+	submit logpb.Submit
+	log    logpb.JobSpec
+	spec   job.Spec
+	digest [sha256.Size]byte
+	text   []byte // of the request, as the digest sees it
+}
+
+// maxDraftText is the most memory for a request's text that a draft keeps.
+const maxDraftText = 16 << 10
+
+var drafts = sync.Pool{New: func() any {
+	d := new(draft)
+	d.cmd.Of, d.of.Submit, d.submit.Spec = &d.of, &d.submit, &d.log
+	return d
+}}
+
+func newDraft() *draft { return drafts.Get().(*draft) }
+
+// release gives a draft back; what it held of the request is let go.
+func (d *draft) release() {
+	d.spec = job.Spec{}
+	d.submit.Key, d.submit.Digest = "", nil
+	fsm.SpecIntoLog(&d.log, &d.spec)
+	if cap(d.text) > maxDraftText {
+		d.text = nil
+	}
+	drafts.Put(d)
+}
+
+// digestOf is what tells a repeated request from another one under the same key. The draft's
+// specification must be as it was asked for.
+func (d *draft) digestOf(req *ctldpb.SubmitRequest) ([]byte, error) {
 	if req.Key == "" {
 		return nil, nil
 	}
-	var stack [1024]byte
-	data, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(stack[:0], req.GetSpec())
+	fsm.SpecIntoLog(&d.log, &d.spec)
+	text, err := fsm.AppendSpec(d.text[:0], &d.log)
 	if err != nil {
 		return nil, refuse(codeInvalid, err.Error())
 	}
-	sum := sha256.Sum256(binary.BigEndian.AppendUint32(data, req.Uid))
-	return sum[:], nil
+	d.text = binary.BigEndian.AppendUint32(text, req.Uid)
+	d.digest = sha256.Sum256(d.text)
+	return d.digest[:], nil
 }
 
 // PutBlob stores a script or environment under its SHA-256, through the log.

@@ -22,8 +22,12 @@ const maxTries = 64
 // on copies of the present in which running jobs have ended one after the other; other waiting
 // jobs are not counted, so the answer is the earliest possible start.
 func (s *Server) testOnly(view state.Viewer, c authn.Caller, req *ctldpb.SubmitRequest) (*ctldpb.SubmitResponse, error) {
-	spec, ref := s.prepare(view, c, req)
-	if ref != nil {
+	if req.GetSpec() == nil {
+		return nil, refusalError(noJob())
+	}
+	spec := new(job.Spec)
+	specFromAPI(spec, req.Spec)
+	if ref, _ := s.prepare(spec, view, c, req.Uid); ref != nil {
 		return nil, refusalError(ref)
 	}
 	id := nextID(view)
