@@ -141,6 +141,7 @@ func (t *Tx) hadTask(base uint32, task int64) bool {
 // without a walk over its tasks.
 type arrayStat struct {
 	records   int
+	tasks     int // that were submitted and have not been purged: no change of records loses one
 	live      int // not ended, or completing
 	unstarted int // never started and not cancelled
 	failed    int // ended otherwise than COMPLETED
@@ -156,6 +157,14 @@ func (s *arrayStat) add(j *Job, by int) {
 	if j.State == job.Pending && j.Restarts == 0 {
 		s.unstarted += by
 	}
+}
+
+// tasks is how many tasks of an array a record stands for.
+func (j *Job) tasks() int {
+	if j.Waiting != nil {
+		return j.Waiting.Len()
+	}
+	return 1
 }
 
 // indexStats keeps the counts of arrays.
@@ -174,6 +183,12 @@ func (t *Tx) indexStats(old, j *Job) {
 	}
 	if j != nil {
 		s.add(j, 1)
+	}
+	switch {
+	case j == nil:
+		s.tasks -= old.tasks()
+	case old == nil && (t.restoring || j.ID == base): // else a part of another record
+		s.tasks += j.tasks()
 	}
 	if s.records == 0 {
 		delete(t.arrayStats, base)
@@ -282,7 +297,7 @@ func (t *Tx) indexDependency(old, j *Job) {
 	if is && !was {
 		t.eachWatched(j, func(id uint32) { addTo(t.dependents, id, j.ID) }, func(n singleName) { addTo(t.singles, n, j.ID) })
 	}
-	if old != nil && j != nil && (len(t.dependents) > 0 || len(t.singles) > 0) {
+	if j != nil && !t.restoring && (len(t.dependents) > 0 || len(t.singles) > 0) {
 		t.noteDependents(old, j)
 	}
 }
@@ -309,8 +324,17 @@ type wakeup struct {
 	task int64
 }
 
-// noteDependents remembers the records that wait for one that has changed.
+// noteDependents remembers the records that wait for one that has changed. A task that has just been
+// given a record of its own (old is nil) was PENDING before.
 func (t *Tx) noteDependents(old, j *Job) {
+	if old == nil {
+		if isWaiting(j) {
+			return
+		}
+		before := *j
+		before.State, before.Flags = job.Pending, 0
+		old = &before
+	}
 	if j.State == old.State && j.Flags == old.Flags && j.Spec == old.Spec {
 		return
 	}
@@ -394,10 +418,9 @@ func (t *Tx) judgeTasks(old *Job, dep *job.Dependency, only int64) {
 		old.Waiting.Each(look)
 	}
 	for _, state := range []DepState{DepMet, DepNever} {
-		if state == old.Dep || len(settled[state]) == 0 {
+		if old = t.Job(old.ID); state == old.Dep || len(settled[state]) == 0 || t.staysNever(old, state, dep) {
 			continue
 		}
-		old = t.Job(old.ID)
 		part := job.NewSet(settled[state]...)
 		before, j := old, edit(old)
 		if part.Len() < old.Waiting.Len() {
@@ -417,9 +440,9 @@ func (t *Tx) judgeTasks(old *Job, dep *job.Dependency, only int64) {
 }
 
 // putJudged stores a record that was judged: old is what it was, before what it replaces (nil for
-// one that was cut out). What could never be met stays so when the job that it failed on is gone.
+// one that was cut out, which is always stored).
 func (t *Tx) putJudged(old, before, j *Job, dep *job.Dependency) {
-	if j.Dep == old.Dep && j.EligibleAt == old.EligibleAt || old.Dep == DepNever && j.Dep == DepMet && !t.knowsAll(dep) {
+	if before != nil && (j.Dep == old.Dep && j.EligibleAt == old.EligibleAt || t.staysNever(old, j.Dep, dep)) {
 		return
 	}
 	if j.Dep == DepNever && yes(j.Spec.RareValue("kill-on-invalid-dep")) && j.happen(job.EventCancel) {
@@ -429,6 +452,11 @@ func (t *Tx) putJudged(old, before, j *Job, dep *job.Dependency) {
 	}
 	j.Eligible = j.eligibleAt(t.now)
 	t.put(before, j)
+}
+
+// staysNever: what could never be met stays so when the job that it failed on is gone.
+func (t *Tx) staysNever(old *Job, now DepState, dep *job.Dependency) bool {
+	return old.Dep == DepNever && now == DepMet && !t.knowsAll(dep)
 }
 
 func (t *Tx) knowsAll(dep *job.Dependency) bool {

@@ -36,7 +36,8 @@ func (t *Tx) UpdateNode(u *NodeUpdate) *Refusal {
 	if !u.Caller.Operator {
 		return denied("changing nodes is for operators")
 	}
-	fresh := make([]*Node, 0, len(u.Nodes))
+	names := make([]string, 0, len(u.Nodes))
+	named := make(map[string]bool, len(u.Nodes))
 	for _, name := range u.Nodes {
 		old := t.Node(name)
 		if old == nil {
@@ -46,22 +47,41 @@ func (t *Tx) UpdateNode(u *NodeUpdate) *Refusal {
 		if r := n.update(u, t.now); r != nil {
 			return r
 		}
-		fresh = append(fresh, &n)
-	}
-	fence := false
-	for key, value := range u.Set {
-		fence = fence || strings.EqualFold(key, "fenced") && yes(value)
-	}
-	for _, n := range fresh {
-		t.setNode(t.Node(n.Name), n)
-		switch {
-		case fence:
-			t.fenceNode(n)
-		case strings.EqualFold(u.State, "DOWN"):
-			t.endRunsOf(n)
+		if !named[name] {
+			named[name], names = true, append(names, name)
 		}
 	}
+	for _, name := range names {
+		old := t.Node(name)
+		n := *old
+		if r := n.update(u, t.now); r != nil {
+			return r
+		}
+		t.setNode(old, &n)
+	}
+	for _, name := range names {
+		t.endRuns(name, u)
+	}
 	return nil
+}
+
+// endRuns ends what cannot go on after an update of a node. What it ends may hold the update's other
+// nodes too, and one that is no longer configured leaves with its last run: so each is looked up when
+// its turn comes.
+func (t *Tx) endRuns(name string, u *NodeUpdate) {
+	n := t.Node(name)
+	if n == nil {
+		return
+	}
+	for key, value := range u.Set {
+		if strings.EqualFold(key, "fenced") && yes(value) {
+			t.fenceNode(n)
+			return
+		}
+	}
+	if strings.EqualFold(u.State, "DOWN") {
+		t.endRunsOf(n)
+	}
 }
 
 func yes(s string) bool {
@@ -157,8 +177,9 @@ func (t *Tx) endRunsOf(n *Node) {
 func (t *Tx) fenceNode(n *Node) {
 	for _, id := range n.Jobs {
 		old := t.Job(id)
-		i := slices.IndexFunc(old.Allocs, func(a job.NodeAlloc) bool { return a.Node == n.Name })
-		t.nodeFailed(old, i)
+		if i := slices.IndexFunc(old.Allocs, func(a job.NodeAlloc) bool { return a.Node == n.Name }); i >= 0 && holds(old, i) {
+			t.nodeFailed(old, i)
+		}
 	}
 }
 

@@ -65,7 +65,11 @@ func noNode(name string) *Refusal {
 
 // setNode stores a node's new record; something that waits may be able to start after any change.
 func (t *Tx) setNode(old, n *Node) {
-	t.nodes.Set(t.nodeAt[n.Name], n)
+	at, ok := t.nodeAt[n.Name]
+	if !ok {
+		return // it was not configured any more, and left with its last run
+	}
+	t.nodes.Set(at, n)
 	t.usage++
 	if n.Usable() {
 		t.capacity++
