@@ -16,6 +16,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
 
 	"github.com/tensorgrid/tensorgrid/api/ctldpb"
 	"github.com/tensorgrid/tensorgrid/api/nodepb"
@@ -37,6 +38,10 @@ const (
 
 // maxStreams bounds the calls of one connection.
 const maxStreams = 4096
+
+// vanished is when an agent or controller that says nothing is asked whether it is there, and how
+// long it may take to answer: a node that lost its power or cable closes no connection.
+var vanished = keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 20 * time.Second}
 
 // Options is what a controller is started with.
 type Options struct {
@@ -161,7 +166,7 @@ func (c *controller) openServers() {
 		grpc.ChainUnaryInterceptor(c.auth.Unary(), c.server.Forwarding()), grpc.ChainStreamInterceptor(c.auth.Stream()))
 	ctldpb.RegisterControllerServer(c.local, c.server)
 	c.remote = grpc.NewServer(grpc.Creds(credentials.NewTLS(c.id.Server())),
-		grpc.MaxRecvMsgSize(server.MaxMessage*2), grpc.MaxConcurrentStreams(maxStreams),
+		grpc.MaxRecvMsgSize(server.MaxMessage*2), grpc.MaxConcurrentStreams(maxStreams), grpc.KeepaliveParams(vanished),
 		grpc.ChainUnaryInterceptor(c.auth.Unary()), grpc.ChainStreamInterceptor(c.auth.Stream()))
 	nodepb.RegisterNodeServer(c.remote, c.lead)
 	peerpb.RegisterPeerServer(c.remote, peerService{replica.NewPeerService(c.rep, c.Version), c.server})
