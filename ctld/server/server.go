@@ -37,6 +37,8 @@ const (
 	PageBytes      = 1 << 20   // bytes of one page of ListJobs, a single larger job apart
 	MaxWait        = 10 * time.Minute
 	MaxForward     = 8 * time.Second // how long a write waits for a leader
+	MaxTasks       = 1 << 20         // array tasks that one request names one by one
+	MaxUpdateBytes = 64 << 20        // bytes of one update, once for each job
 	refsPerCommand = 4096            // job references in one log command
 	tasksPerRef    = 65536           // array tasks in one job reference
 	outputChunk    = 256 << 10       // bytes of one JobOutputResponse

@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 	"fmt"
+	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -60,91 +62,140 @@ func (s *Server) Cancel(ctx context.Context, req *ctldpb.CancelRequest) (*ctldpb
 			Jobs: refs, Signal: int32(signal), BatchOnly: req.BatchOnly, Full: req.Full, Caller: toLogCaller(c),
 		}}}
 	}
+	var refs []*logpb.JobRef
+	var results []*ctldpb.JobResult
 	if len(sel.refs) > 0 {
-		refs, results := s.namedRefs(view, c, sel)
-		done, err := s.steer(ctx, refs, command)
-		return &ctldpb.JobResults{Results: append(results, done...)}, err
+		refs, results, err = s.namedRefs(view, c, sel)
+	} else {
+		sel.restrict(c)
+		refs, err = matchedRefs(view, sel)
 	}
-	sel.restrict(c)
-	_, err = s.steer(ctx, matchedRefs(view, sel), command)
-	return &ctldpb.JobResults{}, err
+	if err != nil {
+		return nil, err
+	}
+	done, err := s.steer(ctx, refs, command)
+	if len(sel.refs) == 0 {
+		done = nil
+	}
+	return &ctldpb.JobResults{Results: append(results, done...)}, err
+}
+
+// refList gathers references. Tasks go one by one into the log, so it counts them.
+type refList struct {
+	refs  []*logpb.JobRef
+	tasks int
+}
+
+// add names a whole record: a job, or all of an array.
+func (l *refList) add(id uint32) { l.refs = append(l.refs, &logpb.JobRef{JobId: id}) }
+
+// addRows names those tasks of an array that the rows are, in references of at most tasksPerRef
+// tasks. Only tasks that exist are named, however many were asked for.
+func (l *refList) addRows(array uint32, rows []jobRow) error {
+	var cur *logpb.JobRef
+	for _, row := range rows {
+		for task := range row.numbers() {
+			if l.tasks++; l.tasks > MaxTasks {
+				return refuse(codeLimit, fmt.Sprintf("more than MaxTasks (%d) array tasks are named one by one; name the array as a whole", MaxTasks))
+			}
+			if cur == nil || len(cur.Tasks) == tasksPerRef {
+				cur = &logpb.JobRef{JobId: array, HasTasks: true}
+				l.refs = append(l.refs, cur)
+			}
+			cur.Tasks = append(cur.Tasks, task)
+		}
+	}
+	return nil
+}
+
+// addRow names exactly one row.
+func (l *refList) addRow(row jobRow) error {
+	if row.j.Waiting == nil && row.j.ArrayTask < 0 {
+		l.add(row.j.ID)
+		return nil
+	}
+	return l.addRows(row.j.ArrayID, []jobRow{row})
+}
+
+// numbers walks the tasks of an array that a row is.
+func (row jobRow) numbers() iter.Seq[uint32] {
+	switch {
+	case row.j.Waiting == nil:
+		return slices.Values([]uint32{uint32(row.j.ArrayTask)})
+	case row.task >= 0:
+		return slices.Values([]uint32{uint32(row.task)})
+	}
+	return row.tasks.All()
 }
 
 // namedRefs turns ids into references; ids that name nothing are answered at once, ids that a
 // filter beside them does not take are left out.
-func (s *Server) namedRefs(view state.Viewer, c authn.Caller, sel *selection) (refs []*logpb.JobRef, results []*ctldpb.JobResult) {
+func (s *Server) namedRefs(view state.Viewer, c authn.Caller, sel *selection) (refs []*logpb.JobRef, results []*ctldpb.JobResult, err error) {
 	filtered := sel.users != nil || sel.partitions != nil || sel.names != nil || sel.accounts != nil ||
 		sel.qos != nil || sel.nodes != nil || len(sel.states) > 0
+	var list refList
 	for i, ref := range sel.refs {
 		rows := rowsOf(view, ref)
 		if len(rows) == 0 || !s.Auth.Policy().MaySeeJob(c, rows[0].j.Spec.UID) {
 			results = append(results, refused(sel.named[i], refusalOf("ESLURM_INVALID_JOB_ID", "")))
 			continue
 		}
+		if !filtered && ref.Tasks == nil {
+			list.add(ref.ID)
+			continue
+		}
 		if !filtered {
-			refs = append(refs, splitRef(ref.ID, ref.Tasks)...)
+			if err := list.addRows(ref.ID, rows); err != nil {
+				return nil, nil, err
+			}
 			continue
 		}
 		for _, row := range rows {
-			if sel.takes(row.j) {
-				refs = append(refs, rowRef(row)...)
+			if !sel.takes(row.j) {
+				continue
+			}
+			if err := list.addRow(row); err != nil {
+				return nil, nil, err
 			}
 		}
 	}
-	return refs, results
+	return list.refs, results, nil
 }
 
-// matchedRefs are the references of what a filter without ids takes, each array once where the
-// filter cannot tell its tasks apart.
-func matchedRefs(view state.Viewer, sel *selection) []*logpb.JobRef {
-	whole := len(sel.states) == 0 && sel.nodes == nil && sel.partitions == nil
-	seen := map[uint32]bool{}
-	var refs []*logpb.JobRef
+// matchedRefs are the references of what a filter without ids takes; an array that it takes all of
+// is named once.
+func matchedRefs(view state.Viewer, sel *selection) ([]*logpb.JobRef, error) {
+	whole := map[uint32]bool{}
+	var list refList
 	for row := range sel.rows(view, nil) {
-		switch {
-		case row.j.State.Ended():
-		case row.j.ArrayID != 0 && whole:
-			if !seen[row.j.ArrayID] {
-				seen[row.j.ArrayID] = true
-				refs = append(refs, &logpb.JobRef{JobId: row.j.ArrayID})
+		array := row.j.ArrayID
+		all, seen := whole[array]
+		if array != 0 && !seen {
+			all = sel.takesArray(view, array)
+			if whole[array] = all; all {
+				list.add(array)
 			}
+		}
+		switch {
+		case row.j.State.Ended(), array != 0 && all:
 		default:
-			refs = append(refs, rowRef(row)...)
+			if err := list.addRow(row); err != nil {
+				return nil, err
+			}
 		}
 	}
-	return refs
+	return list.refs, nil
 }
 
-// rowRef names exactly one row.
-func rowRef(row jobRow) []*logpb.JobRef {
-	switch {
-	case row.j.Waiting != nil:
-		tasks := row.tasks
-		if row.task >= 0 {
-			tasks = job.NewSet(uint32(row.task))
-		}
-		return splitRef(row.j.ArrayID, tasks)
-	case row.j.ArrayTask >= 0:
-		return splitRef(row.j.ArrayID, job.NewSet(uint32(row.j.ArrayTask)))
+// takesArray tells whether the filter takes every task of an array that has not ended. What can be
+// otherwise by the time the command is applied, as states are, is not taken for granted.
+func (sel *selection) takesArray(view state.Viewer, array uint32) bool {
+	if len(sel.states) > 0 || sel.nodes != nil {
+		return false
 	}
-	return splitRef(row.j.ID, nil)
-}
-
-// splitRef makes references of at most tasksPerRef tasks, so that no command outgrows the log.
-func splitRef(id uint32, tasks *job.Set) []*logpb.JobRef {
-	if tasks == nil {
-		return []*logpb.JobRef{{JobId: id}}
-	}
-	var refs []*logpb.JobRef
-	var cur *logpb.JobRef
-	for task := range tasks.All() {
-		if cur == nil || len(cur.Tasks) == tasksPerRef {
-			cur = &logpb.JobRef{JobId: id, HasTasks: true}
-			refs = append(refs, cur)
-		}
-		cur.Tasks = append(cur.Tasks, task)
-	}
-	return refs
+	return !slices.ContainsFunc(rowsOf(view, job.Ref{ID: array}), func(row jobRow) bool {
+		return !row.j.State.Ended() && !sel.takes(row.j)
+	})
 }
 
 // steer proposes one kind of command for many jobs, in pieces that the log takes.
@@ -245,7 +296,9 @@ func (s *Server) targets(view state.Viewer, c authn.Caller, ids []string) (refs 
 		if err != nil {
 			return nil, nil, err
 		}
-		refs, results = s.namedRefs(view, c, sel)
+		if refs, results, err = s.namedRefs(view, c, sel); err != nil {
+			return nil, nil, err
+		}
 	}
 	if len(f.Names) > 0 {
 		sel, err := s.compile(&ctldpb.JobFilter{Names: f.Names})
@@ -253,7 +306,10 @@ func (s *Server) targets(view state.Viewer, c authn.Caller, ids []string) (refs 
 			return nil, nil, err
 		}
 		sel.restrict(c)
-		more := matchedRefs(view, sel)
+		more, err := matchedRefs(view, sel)
+		if err != nil {
+			return nil, nil, err
+		}
 		if len(more) == 0 {
 			results = append(results, refused("name="+f.Names[0], refusalOf("ESLURM_INVALID_JOB_ID", "no live job of yours has that name")))
 		}

@@ -31,6 +31,13 @@ func (s *Server) UpdateJob(ctx context.Context, req *ctldpb.UpdateJobRequest) (*
 	if err != nil {
 		return nil, err
 	}
+	size := 0
+	for key, value := range set {
+		size += len(key) + len(value)
+	}
+	if size*len(refs) > MaxUpdateBytes {
+		return nil, refuse(codeLimit, fmt.Sprintf("%d bytes for each of %d jobs are over MaxUpdateBytes (%d)", size, len(refs), MaxUpdateBytes))
+	}
 	cmds := make([]*logpb.Command, 0, len(refs))
 	for _, ref := range refs {
 		cmds = append(cmds, &logpb.Command{Of: &logpb.Command_UpdateJob{UpdateJob: &logpb.UpdateJob{
