@@ -62,10 +62,10 @@ func (s *session) drive() error {
 		if err != nil {
 			return err
 		}
-		if err := s.answer(); err != nil {
+		if err := s.send(view, d); err != nil {
 			return err
 		}
-		if err := s.send(view, d); err != nil {
+		if err := s.answer(len(d.launches) > 0); err != nil {
 			return err
 		}
 		wait := time.Hour
@@ -231,10 +231,16 @@ func killNote(j *state.Job, node string, now time.Time) string {
 }
 
 // answer sends what the agent waits for: heartbeat and report acknowledgements, reads of output.
-func (s *session) answer() error {
+// Report acknowledgements wait for company.
+func (s *session) answer(company bool) error {
 	s.mu.Lock()
 	beat, acks, reads := s.beat, s.acks, s.reads
-	s.beat, s.acks, s.reads = nil, nil, nil
+	if company || s.acksDue || beat != nil || len(acks) >= maxBatch {
+		s.acks, s.acksDue = nil, false
+	} else {
+		acks = nil
+	}
+	s.beat, s.reads = nil, nil
 	s.mu.Unlock()
 	if beat != nil {
 		if err := s.stream.Send(&nodepb.ControllerMessage{Of: &nodepb.ControllerMessage_HeartbeatAck{HeartbeatAck: beat}}); err != nil {

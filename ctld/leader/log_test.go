@@ -406,6 +406,7 @@ func (a *agent) started(list []*nodepb.Launch) {
 
 func (a *agent) report(reports ...*nodepb.Report) {
 	a.say(&nodepb.AgentMessage{Of: &nodepb.AgentMessage_Reports{Reports: &nodepb.Reports{Reports: reports}}})
+	time.Sleep(2 * ackDelay)
 	synctest.Wait()
 }
 

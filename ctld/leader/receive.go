@@ -22,6 +22,9 @@ const (
 // log: nothing depends on it, and the end of a short run goes with it.
 const confirmDelay = 10 * time.Millisecond
 
+// ackDelay is how long acknowledgements wait for something else to go to the agent.
+const ackDelay = 20 * time.Millisecond
+
 // saying is one thing an agent said, as a command. ack, if set, is sent when the command is applied.
 type saying struct {
 	cmd  *logpb.Command
@@ -219,12 +222,16 @@ func (s *session) proposeAll(batch []saying) bool {
 		}
 	}
 	s.mu.Lock()
+	first := len(s.acks) == 0
 	for i := range batch {
 		if batch[i].ack != nil {
 			s.acks = append(s.acks, batch[i].ack)
 		}
 	}
+	wait := first && len(s.acks) > 0
 	s.mu.Unlock()
-	s.wake()
+	if wait { // the agent is in no hurry: they go with the next launch
+		time.AfterFunc(ackDelay, s.wakeForAcks)
+	}
 	return true
 }

@@ -47,6 +47,7 @@ type session struct {
 	mu                sync.Mutex
 	runs              map[runKey]*run
 	acks              []*nodepb.StepKey
+	acksDue           bool                 // they go now
 	beat              *nodepb.HeartbeatAck // to be sent
 	unproven, checked *nodepb.HeartbeatAck // waits for proveLoop; is in its hands
 	reads             []*nodepb.ReadOutput
@@ -257,6 +258,14 @@ func (s *session) heard(note func(*health)) {
 	if note != nil {
 		note(s.health)
 	}
+}
+
+// wakeForAcks has acknowledgements sent that nothing else has taken along.
+func (s *session) wakeForAcks() {
+	s.mu.Lock()
+	s.acksDue = len(s.acks) > 0
+	s.mu.Unlock()
+	s.wake()
 }
 
 // wake makes drive look again.

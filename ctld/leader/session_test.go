@@ -85,6 +85,7 @@ func TestReportsAreAcknowledgedOnceApplied(t *testing.T) {
 		b.log.gate = nil
 		b.log.mu.Unlock()
 		close(gate)
+		time.Sleep(2 * ackDelay)
 		for _, m := range a.take() {
 			if len(m.GetAcks().GetKeys()) == 1 {
 				return

@@ -96,6 +96,7 @@ type Agent struct {
 
 	mu          sync.Mutex
 	runs        map[launch.Key]*run
+	leavers     []*run // acknowledged, to be sent off together
 	conns       map[*shepherdConn]bool
 	stopped     bool // no shepherd is taken any more
 	done        doneRing

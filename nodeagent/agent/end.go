@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,11 +15,12 @@ import (
 
 // The end of a run, in the order that loses nothing when the agent is killed between two lines:
 //
-//	record on disk (shepherd) -> epilog, groups removed (launcher, record kept) -> report
+//	record written (shepherd) -> epilog, groups removed (launcher, record kept) -> report
 //	-> acknowledged (it is in the controllers' log) -> folder removed (launcher)
 //
 // A new agent finds the folder with its record and begins at the epilog again, which the launcher
-// knows to be done. The epilog comes before the report because the report frees the resources.
+// knows to be done. The epilog comes before the report because the report frees the resources. On a
+// node without an epilog the report goes at once, and groups and folder are removed in one.
 
 const (
 	// maxBusy is how often a release is tried again because something of the step still lives.
@@ -27,22 +29,26 @@ const (
 	releaseMargin = 30 * time.Second
 	// maxLeave is how often the launcher may fail to remove a folder before it is left for people.
 	maxLeave = 10
+	// leaveDelay is how long a run that is acknowledged waits for others to be removed with it.
+	leaveDelay = 25 * time.Millisecond
 	// resend is after how long a report without acknowledgement goes out again in the same session.
 	resend = 30 * time.Second
 )
 
-// onEnded takes a shepherd's word that the record is durable. The record on disk is what counts; the
-// one in the message stands in for it only where the disk cannot be read.
+// onEnded takes a shepherd's word that the record is complete. What it says is what it has written;
+// the disk is asked only where the message cannot be right.
 func (a *Agent) onEnded(ctx context.Context, r *run, told *shepherd.Record) {
-	rec, err := a.spool.record(r.key)
-	if err != nil {
-		a.log.Error("exit record is not readable", "job", r.key.Job, "run", r.key.Run, "step", r.key.Step, "err", err)
-		if told.Key != r.key {
-			return
-		}
-		rec = told
+	err := checkRecord(told)
+	if err == nil && told.Key != r.key {
+		err = fmt.Errorf("%w: it is of step %s", errBadRecord, told.Key)
 	}
-	a.finish(ctx, r, a.reportFrom(rec))
+	if err != nil {
+		a.log.Error("a shepherd's word on the end", "job", r.key.Job, "run", r.key.Run, "step", r.key.Step, "err", err)
+		if told, err = a.spool.record(r.key); err != nil {
+			return // looked at again when it has gone
+		}
+	}
+	a.finish(ctx, r, a.reportFrom(told))
 }
 
 // finish notes that the run is over and carries on to epilog and report. Only the first word counts.
@@ -64,8 +70,25 @@ func (a *Agent) finish(ctx context.Context, r *run, rep *nodepb.Report) {
 		rep.KilledFor = nodepb.Kill_Why(r.term.Why)
 	}
 	r.report = rep
+	// Without an epilog the report is all that is left to do here: a shepherd's word means that nothing
+	// of the step lives. Where that is not so the launcher has to see to it first.
+	if !a.launch.plain() || rep.GetLost() || rep.GetCause() == nodepb.LaunchResult_NODE {
+		a.mu.Unlock()
+		a.goFunc(func() { a.settle(ctx, r) })
+		return
+	}
+	a.reportLocked(ctx, r)
 	a.mu.Unlock()
-	a.goFunc(func() { a.settle(ctx, r) })
+}
+
+// reportLocked sends the run's report on its way, or takes a forgotten run down.
+func (a *Agent) reportLocked(ctx context.Context, r *run) {
+	r.phase = reporting
+	if r.forgotten {
+		a.leaveLocked(ctx, r)
+		return
+	}
+	a.out.addReport(r.key)
 }
 
 // settle has the epilog run and then reports.
@@ -76,16 +99,11 @@ func (a *Agent) settle(ctx context.Context, r *run) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	r.phase = reporting
 	if text != "" {
 		r.report.EpilogError = clip(text)
 		a.log.Error("epilog", "job", r.key.Job, "run", r.key.Run, "err", text)
 	}
-	if r.forgotten {
-		a.leaveLocked(ctx, r)
-		return
-	}
-	a.out.addReport(r.key)
+	a.reportLocked(ctx, r)
 }
 
 // epilog asks for the epilog until it has an answer; the text is what went wrong. A launcher that is
@@ -166,13 +184,29 @@ func (a *Agent) onAcks(ctx context.Context, keys []*nodepb.StepKey) {
 	}
 }
 
-// leaveLocked starts the removal of the run's folder.
+// leaveLocked has the run's folder removed. Nobody waits for that: what comes within leaveDelay goes
+// to the launcher together.
 func (a *Agent) leaveLocked(ctx context.Context, r *run) {
 	r.phase = leaving
 	if r.conn != nil {
 		r.conn.close()
 	}
-	a.goFunc(func() { a.leave(ctx, r) })
+	if a.leavers = append(a.leavers, r); len(a.leavers) == 1 {
+		a.goFunc(func() { a.sendOff(ctx) })
+	}
+}
+
+func (a *Agent) sendOff(ctx context.Context) {
+	if !sleep(ctx, leaveDelay) {
+		return // the next agent finds the folders
+	}
+	a.mu.Lock()
+	list := a.leavers
+	a.leavers = nil
+	a.mu.Unlock()
+	for _, r := range list {
+		a.goFunc(func() { a.leave(ctx, r) })
+	}
 }
 
 func (a *Agent) leave(ctx context.Context, r *run) {
@@ -188,6 +222,9 @@ func (a *Agent) leave(ctx context.Context, r *run) {
 			a.drop(r)
 			return
 		case err == nil:
+			if reply.Errno == int(unix.EBUSY) {
+				a.order(ctx, &launch.Request{Kill: &r.key})
+			}
 			if failed++; failed >= maxLeave {
 				a.log.Error("step folder stays behind", "job", r.key.Job, "run", r.key.Run, "err", reply.Err)
 				a.drop(r)

@@ -355,6 +355,7 @@ type fakeLauncher struct {
 	over     map[launch.Key]bool
 	requests []launch.Request
 	silent   bool // steps that are started have no shepherd of their own
+	plain    bool // it runs no epilog, and says so
 }
 
 func (l *fakeLauncher) dial(context.Context) (net.Conn, error) {
@@ -435,7 +436,9 @@ func (l *fakeLauncher) do(req *launch.Request) *launch.Reply {
 	if err != nil {
 		return &launch.Reply{Err: err.Error()}
 	}
-	reply := &launch.Reply{Driver: "none", Missing: []string{"memory"}}
+	l.mu.Lock()
+	reply := &launch.Reply{Driver: "none", Missing: []string{"memory"}, NoEpilog: l.plain}
+	l.mu.Unlock()
 	for _, e := range entries {
 		if k, err := launch.ParseKey(e.Name()); err == nil {
 			reply.Keys = append(reply.Keys, k)
@@ -492,6 +495,19 @@ func (l *fakeLauncher) release(r *launch.Release) *launch.Reply {
 		return &launch.Reply{Err: err.Error()}
 	}
 	return &launch.Reply{}
+}
+
+// releases lists the releases that were asked for since the last call.
+func (l *fakeLauncher) releases() (list []launch.Release) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range l.requests {
+		if r.Release != nil {
+			list = append(list, *r.Release)
+		}
+	}
+	l.requests = nil
+	return list
 }
 
 // folder tells whether the run has a folder.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -77,6 +78,14 @@ func (l *launcher) link(ctx context.Context) (*link, uint64, error) {
 	return l.cur, l.lastID, nil
 }
 
+// plain tells whether the launcher has said that this node runs no epilog. It is asked on each
+// connection: a launcher that was started anew may have another file.
+func (l *launcher) plain() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.cur != nil && !l.cur.broken() && l.cur.plain.Load()
+}
+
 func (l *launcher) close() {
 	l.mu.Lock()
 	l.closed = true
@@ -108,6 +117,8 @@ type link struct {
 	gone chan struct{}
 	once sync.Once
 	wg   sync.WaitGroup
+
+	plain atomic.Bool // no epilog is run here
 
 	mu      sync.Mutex
 	pending map[uint64]chan *launch.Reply
@@ -193,6 +204,9 @@ func (l *link) roundTrip(ctx context.Context, id uint64, body []byte, patience t
 func (l *link) write() {
 	defer l.fail()
 	w := bufio.NewWriterSize(l.conn, 64<<10)
+	if launch.WriteFrame(w, &launch.Request{List: true}) != nil || w.Flush() != nil { // its ID is 0, see read
+		return
+	}
 	for {
 		select {
 		case <-l.gone:
@@ -205,6 +219,9 @@ func (l *link) write() {
 			binary.BigEndian.PutUint32(head[:], uint32(len(f.body)))
 			w.Write(head[:]) // a bufio.Writer keeps its first error until Flush
 			w.Write(f.body)
+			if len(l.send) == 0 {
+				runtime.Gosched() // who is about to send comes along
+			}
 			if len(l.send) == 0 && w.Flush() != nil {
 				return
 			}
@@ -219,6 +236,10 @@ func (l *link) read() {
 		reply := &launch.Reply{}
 		if launch.ReadFrame(r, reply) != nil {
 			return
+		}
+		if reply.ID == 0 {
+			l.plain.Store(reply.Err == "" && reply.NoEpilog)
+			continue
 		}
 		l.mu.Lock()
 		answer := l.pending[reply.ID]

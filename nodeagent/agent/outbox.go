@@ -2,6 +2,7 @@ package agent
 
 import (
 	"sync"
+	"time"
 
 	"github.com/tensorgrid/tensorgrid/api/nodepb"
 	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
@@ -42,11 +43,22 @@ func (o *outbox) ring() {
 	}
 }
 
+// confirmDelay is how long the word that a run has started waits for something else to go to the
+// controller: nothing there depends on it, and the end of a short run goes with it.
+const confirmDelay = 5 * time.Millisecond
+
+// addResult adds the answer to a launch. A failure goes at once.
 func (o *outbox) addResult(r *nodepb.LaunchResult) {
 	o.mu.Lock()
+	first := len(o.results) == 0
 	o.results = appendBounded(o.results, r)
 	o.mu.Unlock()
-	o.ring()
+	switch {
+	case !r.GetOk():
+		o.ring()
+	case first:
+		time.AfterFunc(confirmDelay, o.ring)
+	}
 }
 
 func (o *outbox) addKilled(r *nodepb.KillResult) {

@@ -29,15 +29,20 @@ type shepherdConn struct {
 	wake chan struct{}
 	gone chan struct{}
 	once sync.Once
+	now  func() time.Time
+
+	writer sync.WaitGroup // runs once there is something to say: most steps end without a word from us
 
 	mu    sync.Mutex
+	busy  bool // writer has been started
+	over  bool // none is started any more
 	limit *int64
 	term  *shepherd.Terminate
 	renew *int64
 }
 
-func newShepherdConn(conn net.Conn) *shepherdConn {
-	return &shepherdConn{conn: conn, wake: make(chan struct{}, 1), gone: make(chan struct{})}
+func newShepherdConn(conn net.Conn, now func() time.Time) *shepherdConn {
+	return &shepherdConn{conn: conn, now: now, wake: make(chan struct{}, 1), gone: make(chan struct{})}
 }
 
 func (c *shepherdConn) close() {
@@ -50,6 +55,10 @@ func (c *shepherdConn) close() {
 func (c *shepherdConn) post(set func()) {
 	c.mu.Lock()
 	set()
+	if !c.busy && !c.over {
+		c.busy = true
+		c.writer.Go(c.write)
+	}
 	c.mu.Unlock()
 	select {
 	case c.wake <- struct{}{}:
@@ -78,8 +87,17 @@ func (c *shepherdConn) take() []shepherd.Down {
 	return down
 }
 
+// finish closes the connection and waits for the writer.
+func (c *shepherdConn) finish() {
+	c.close()
+	c.mu.Lock()
+	c.over = true
+	c.mu.Unlock()
+	c.writer.Wait()
+}
+
 // write sends what the slots hold until the connection is gone.
-func (c *shepherdConn) write(now func() time.Time) {
+func (c *shepherdConn) write() {
 	defer c.close()
 	for {
 		select {
@@ -92,7 +110,7 @@ func (c *shepherdConn) write(now func() time.Time) {
 			if err != nil {
 				return
 			}
-			if err := c.conn.SetWriteDeadline(now().Add(writeTimeout)); err != nil {
+			if err := c.conn.SetWriteDeadline(c.now().Add(writeTimeout)); err != nil {
 				return
 			}
 			if _, err := c.conn.Write(append(line, '\n')); err != nil {
@@ -118,7 +136,7 @@ func (a *Agent) accept(ctx context.Context) {
 			continue
 		}
 		back.reset()
-		c := newShepherdConn(conn)
+		c := newShepherdConn(conn, a.d.Now)
 		if !a.keep(c) {
 			c.close()
 			a.log.Error("too many shepherds", "limit", maxShepherds)
@@ -184,9 +202,7 @@ func (a *Agent) serve(ctx context.Context, c *shepherdConn) error {
 	if err != nil {
 		return err
 	}
-	done := make(chan struct{})
-	go func() { defer close(done); c.write(a.d.Now) }()
-	defer func() { c.close(); <-done; a.detach(ctx, r, c) }()
+	defer func() { c.finish(); a.detach(ctx, r, c) }()
 	for {
 		up, err := readUp(lines)
 		if up == nil || err != nil {
@@ -268,7 +284,8 @@ func (a *Agent) attachLocked(r *run, c *shepherdConn) {
 	}
 }
 
-// detach notes that the run's shepherd is away. When it went with its work done, its record is there.
+// detach notes that the run's shepherd is away. It had its lock before it came to us, so that a free
+// lock says at once that it is dead; when it went with its work done its record is there.
 func (a *Agent) detach(ctx context.Context, r *run, c *shepherdConn) {
 	a.mu.Lock()
 	was := r.conn == c
@@ -279,6 +296,6 @@ func (a *Agent) detach(ctx context.Context, r *run, c *shepherdConn) {
 	alive := was && r.phase == live
 	a.mu.Unlock()
 	if alive && ctx.Err() == nil {
-		a.look(ctx, r, false)
+		a.look(ctx, r, true)
 	}
 }

@@ -123,10 +123,18 @@ func decodeRecord(data []byte) (*shepherd.Record, error) {
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%w: more after the record", errBadRecord)
 	}
-	if rec.ExitCode < 0 || rec.ExitCode > 255 || rec.Signal < 0 || rec.Signal > 127 {
-		return nil, fmt.Errorf("%w: exit %d:%d", errBadRecord, rec.ExitCode, rec.Signal)
+	if err := checkRecord(rec); err != nil {
+		return nil, err
 	}
 	return rec, nil
+}
+
+// checkRecord refuses what no step's end can look like.
+func checkRecord(rec *shepherd.Record) error {
+	if rec.ExitCode < 0 || rec.ExitCode > 255 || rec.Signal < 0 || rec.Signal > 127 {
+		return fmt.Errorf("%w: exit %d:%d", errBadRecord, rec.ExitCode, rec.Signal)
+	}
+	return nil
 }
 
 // readFile reads a small regular file; max+1 bytes is an error.

@@ -15,8 +15,8 @@ const (
 	// lostGrace is how long a shepherd may be away before its lock is tried: one that starts, or that
 	// dials again, must not be taken for dead.
 	lostGrace = 5 * time.Second
-	// noLockGrace is the same for a folder without a lock file, beyond the time of a prolog: the launcher
-	// may still be making it.
+	// noLockGrace is the same for a folder without a lock file, beyond the time of a prolog: a launcher
+	// that does not hold the lock from its claim on may still be making it.
 	noLockGrace = time.Minute
 )
 

@@ -231,7 +231,7 @@ func (s *Server) answer(ctx context.Context, who peer, req *launch.Request) *lau
 	case req.List:
 		keys, err := s.spool.keys()
 		reply := failure(job.CauseNode, err)
-		reply.Keys, reply.Driver, reply.Missing = keys, s.groups.Name(), s.groups.Missing()
+		reply.Keys, reply.Driver, reply.Missing, reply.NoEpilog = keys, s.groups.Name(), s.groups.Missing(), s.conf.Epilog == ""
 		return reply
 	}
 	return &launch.Reply{Err: "request asks for nothing", Errno: int(unix.EINVAL)}
