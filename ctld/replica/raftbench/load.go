@@ -2,6 +2,7 @@ package raftbench
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -16,6 +17,7 @@ func Load(ctx context.Context, s Shape, call func(ctx context.Context, caller in
 		wg      sync.WaitGroup
 		mu      sync.Mutex
 		all     []time.Duration
+		total   int
 		errs    int
 		last    string
 		counted atomic.Bool
@@ -26,10 +28,14 @@ func Load(ctx context.Context, s Shape, call func(ctx context.Context, caller in
 	for caller := range s.Callers {
 		wg.Go(func() {
 			var mine []time.Duration
+			done := 0
 			for !stop.Load() && ctx.Err() == nil {
 				began := time.Now()
 				from := counted.Load()
 				err := call(ctx, caller, seq.Add(1))
+				if err == nil {
+					done++
+				}
 				if err != nil {
 					mu.Lock()
 					errs, last = errs+1, err.Error()
@@ -40,18 +46,21 @@ func Load(ctx context.Context, s Shape, call func(ctx context.Context, caller in
 				}
 			}
 			mu.Lock()
-			all = append(all, mine...)
+			all, total = append(all, mine...), total+done
 			mu.Unlock()
 		})
 	}
 	sleep(ctx, s.Warmup)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
 	cpu, began := cpuTime(), time.Now()
 	counted.Store(true)
 	sleep(ctx, s.Duration)
 	stop.Store(true)
 	took, used := time.Since(began), cpuTime()-cpu
+	runtime.ReadMemStats(&after)
 	wg.Wait()
-	f := &Figures{Count: len(all) * perCall, Errors: errs, LastError: last}
+	f := &Figures{Count: len(all) * perCall, Total: total * perCall, Errors: errs, LastError: last}
 	if len(all) == 0 {
 		return f
 	}
@@ -59,6 +68,8 @@ func Load(ctx context.Context, s Shape, call func(ctx context.Context, caller in
 	f.PerSecond = float64(f.Count) / took.Seconds()
 	f.P50, f.P99 = all[len(all)/2], all[len(all)*99/100]
 	f.CPU = used / time.Duration(f.Count)
+	f.Allocs = float64(after.Mallocs-before.Mallocs) / float64(f.Count)
+	f.AllocSize = float64(after.TotalAlloc-before.TotalAlloc) / float64(f.Count)
 	return f
 }
 

@@ -38,19 +38,25 @@ type Shape struct {
 // Headline is the shape of the published figure: 2,048 waiting callers with 512-byte commands.
 var Headline = Shape{Callers: 2048, CommandBytes: 512, PerCall: 1, Warmup: 2 * time.Second, Duration: 10 * time.Second}
 
-// Figures is what was measured at the leader. CPU is the leader process's time per submission.
+// Figures is what was measured at the leader. CPU is the leader process's time per submission,
+// Follower that of one other process over its whole life. Allocs and AllocSize (bytes) are the leader's.
 type Figures struct {
 	PerSecond float64
 	P50, P99  time.Duration
 	CPU       time.Duration
+	Follower  time.Duration
+	Allocs    float64
+	AllocSize float64
+	Total     int // those not counted for the rate included
 	Count     int
 	Errors    int
 	LastError string
 }
 
 func (f Figures) String() string {
-	return fmt.Sprintf("%.0f/s, p50 %v, p99 %v, leader CPU %v each, %d counted, %d errors %s",
-		f.PerSecond, f.P50.Round(time.Millisecond/10), f.P99.Round(time.Millisecond/10), f.CPU.Round(time.Microsecond/10), f.Count, f.Errors, f.LastError)
+	return fmt.Sprintf("%.0f/s, p50 %v, p99 %v, each: leader CPU %v, follower %v, %.1f allocations of %.0f bytes together; %d counted, %d errors %s",
+		f.PerSecond, f.P50.Round(time.Millisecond/10), f.P99.Round(time.Millisecond/10), f.CPU.Round(time.Microsecond/10),
+		f.Follower.Round(time.Microsecond/10), f.Allocs, f.AllocSize, f.Count, f.Errors, f.LastError)
 }
 
 // Child is one process's part in a measurement.
@@ -154,16 +160,23 @@ func Run(ctx context.Context, dir, body string, shape Shape) (Figures, error) {
 	for _, end := range stop {
 		end()
 	}
+	var used time.Duration
 	for range len(stop) - 1 {
-		if other := <-out; a.err == nil && other.err != nil {
+		other := <-out
+		used += other.used / time.Duration(len(stop)-1)
+		if a.err == nil && other.err != nil {
 			a.err = other.err
 		}
+	}
+	if a.figures.Total > 0 {
+		a.figures.Follower = used / time.Duration(a.figures.Total)
 	}
 	return a.figures, a.err
 }
 
 type answer struct {
 	figures Figures
+	used    time.Duration // CPU time of a process that led nothing
 	err     error
 }
 
@@ -235,6 +248,7 @@ func launch(ctx context.Context, c Child, body string, out chan<- answer) (end f
 		if err := cmd.Wait(); err != nil {
 			a.err = errors.Join(fmt.Errorf("%s: %w", c.Names[c.Index], err), errors.New(errText.String()))
 		}
+		a.used = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 		out <- a
 	}()
 	return func() { _ = in.Close(); <-ended }, nil
