@@ -17,7 +17,7 @@ LINKS := gsub gqueue gcancel ginfo gacct gctl sbatch squeue scancel sinfo sacct 
 .PHONY: help build test race lint proto man e2e bench bench-submit bench-launch bench-slurm-install cover fuzz demo install check clean need-go
 
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 need-go:
 	@command -v $(GO) >/dev/null || { echo "Go 1.26 or newer is needed: https://go.dev/dl, or your system's package golang" >&2; exit 1; }
@@ -46,6 +46,7 @@ proto: need-go ## generate api/*/*.pb.go again
 
 man: need-go ## write the generated manual pages again
 	$(GO) test ./conf -run TestManPage -update
+	CASES_FOLDER=none $(GO) test ./cli -run TestManPages -update
 
 e2e: need-go ## the user cases against a real cluster on loopback
 	$(GO) test -count=1 -v -run 'TestCases' ./cli
