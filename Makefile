@@ -17,7 +17,7 @@ LINKS := gsub gqueue gcancel ginfo gacct gctl sbatch squeue scancel sinfo sacct 
 .PHONY: help build test race lint proto man e2e bench bench-submit bench-launch bench-slurm-install cover fuzz demo install check clean need-go
 
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 need-go:
 	@command -v $(GO) >/dev/null || { echo "Go 1.26 or newer is needed: https://go.dev/dl, or your system's package golang" >&2; exit 1; }
@@ -49,7 +49,7 @@ man: need-go ## write the generated manual pages again
 	CASES_FOLDER=none $(GO) test ./cli -run TestManPages -update
 
 e2e: need-go ## the user cases against a real cluster on loopback
-	$(GO) test -count=1 -v -run 'TestCases' ./cli
+	$(GO) test -count=1 -v -run "Cases|Killed|Reconfigure" ./cli
 
 bench: bench-submit bench-launch ## all benchmarks, each beside its baseline in the same run
 
