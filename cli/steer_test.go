@@ -58,6 +58,42 @@ func TestCancel(t *testing.T) {
 	}
 }
 
+// TestCancelEmptyFilter: a filter that is given and empty, as from a variable that is not set, ends nothing.
+func TestCancelEmptyFilter(t *testing.T) {
+	r := newRunner(t)
+	r.someJobs()
+	for _, option := range []string{"-n", "-p", "-t", "-A", "-q", "-w", "-R", "-u", "--wckey", "-s"} {
+		for _, value := range []string{"", ",", " ", ",,"} {
+			for _, line := range [][]string{{"--me", option, value}, {option, value}, {option, value, "1"}, {"-i", "--me", option, value}} {
+				if a := r.call("scancel", line...); a.code != 1 || !strings.Contains(a.errout, "names nothing") {
+					t.Errorf("scancel %q: %+v", line, a)
+				}
+			}
+		}
+	}
+	for _, line := range [][]string{{"--me", ""}, {"--me", ","}, {"-u", "root", "1", " "}} {
+		if a := r.call("scancel", line...); a.code != 1 || !strings.HasPrefix(a.errout, "scancel: error: Invalid job id") {
+			t.Errorf("scancel %q: %+v", line, a)
+		}
+	}
+	r.env = append(r.env, "SCANCEL_NAME=,")
+	if a := r.call("scancel", "--me"); a.code != 1 {
+		t.Errorf("SCANCEL_NAME=,: %+v", a)
+	}
+	r.env[len(r.env)-1] = "SCANCEL_NAME="
+	r.stdin = "y\ny\ny\n"
+	if a := r.call("scancel", "-i", "--me", "-R", "x"); a.code != 1 || a.out != "" {
+		t.Errorf("-i with -R asks about jobs that are not meant: %+v", a)
+	}
+	r.fake.mu.Lock()
+	sent := r.fake.last["Cancel"]
+	r.fake.mu.Unlock()
+	if sent != nil {
+		t.Errorf("sent %v", sent)
+	}
+	r.want(r.call("scancel", "--me"), 0, "", "")
+}
+
 func TestControlWords(t *testing.T) {
 	r := newRunner(t)
 	for _, c := range []struct {

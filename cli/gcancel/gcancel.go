@@ -104,10 +104,19 @@ func Main(env *program.Env) int {
 		env.Errorf("No job identification provided")
 		return 1
 	}
+	if c.interactive && (c.filter.Reservation != "" || c.filter.Wckey != "") {
+		env.Errorf("--interactive cannot be used with --reservation or --wckey")
+		return 1
+	}
 	return c.run()
 }
 
+// apply takes one option. A value that is empty is refused: whoever writes -n "$NAME" and has no NAME does not
+// mean every job there is.
 func (c *call) apply(g getopt.Given) error {
+	if g.Option.Arg == getopt.RequiredArg && g.Option.Long != "clusters" && blank(g.Value) {
+		return fmt.Errorf("Invalid --%s specification\nthe value %q names nothing; leave the option out to mean all", g.Option.Long, g.Value)
+	}
 	f := &c.filter
 	switch g.Option.Long {
 	case "account":
@@ -168,6 +177,9 @@ func (c *call) applyState(list string) error {
 // takeIDs reads the operands; a list may be one word.
 func (c *call) takeIDs(words []string) error {
 	for _, w := range words {
+		if blank(w) {
+			return fmt.Errorf("Invalid job id %q\nan operand that is empty names no job", w)
+		}
 		for _, id := range splitIDs(w) {
 			base, _, _ := strings.Cut(id, ".")
 			if _, err := job.ParseRef(base); err != nil {
@@ -195,6 +207,9 @@ func splitIDs(s string) []string {
 		return r == ' ' || r == ',' && depth <= 0
 	})
 }
+
+// blank: nothing but separators.
+func blank(s string) bool { return strings.Trim(s, ", \t\n") == "" }
 
 func commas(s string) []string {
 	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' })
