@@ -32,6 +32,9 @@ func (s *Server) prepare(spec *job.Spec, view state.Viewer, c authn.Caller, uid 
 	if ref := fill(spec, view, c, acc); ref != nil {
 		return ref, true
 	}
+	if spec.Nice < 0 && !c.IsOperator() {
+		return refusalOf("ESLURM_ACCESS_DENIED", fmt.Sprintf("--nice=%d: only operators may raise a priority; a user's nice value is 0 or more", spec.Nice)), true
+	}
 	if ref := check(spec, view); ref != nil {
 		return ref, true
 	}
@@ -153,25 +156,36 @@ func specRefusal(err error) *ctldpb.Refusal {
 	return refusalOf(codeInvalid, err.Error())
 }
 
-// admission holds the partitions' rules against the job: one that may run in none is refused now,
-// with the clause of the first.
+// admission holds the partitions' rules against the job: it goes to those of the named partitions
+// that admit it, and one that may run in none is refused now, with the clause of the first.
 func (s *Server) admission(spec *job.Spec, view state.Viewer, c authn.Caller, acc *authn.Account) *ctldpb.Refusal {
 	who := partitions.Who{UID: acc.UID, Groups: acc.GroupNames, Operator: c.IsOperator()}
 	var first *ctldpb.Refusal
+	var open []string
 	for name := range strings.SplitSeq(spec.Partition, ",") {
 		p := view.Partition(name)
 		if p == nil {
-			return refusalOf("ESLURM_INVALID_PARTITION_NAME", fmt.Sprintf("there is no partition %q; there are: %s", name, strings.Join(partitionNames(view), ", ")))
+			return noPartition(view, name)
 		}
 		r := partitions.Admit(p, spec, who, s.admit.nodes(view, p, s.Now()))
-		if r == nil {
-			return nil
-		}
-		if first == nil {
+		switch {
+		case r == nil:
+			open = append(open, name)
+		case first == nil:
 			first = fromPartition(r)
 		}
 	}
-	return first
+	if len(open) == 0 {
+		return first
+	}
+	if first != nil {
+		spec.Partition = strings.Join(open, ",")
+	}
+	return nil
+}
+
+func noPartition(view state.Viewer, name string) *ctldpb.Refusal {
+	return refusalOf("ESLURM_INVALID_PARTITION_NAME", fmt.Sprintf("there is no partition %q; there are: %s", name, strings.Join(partitionNames(view), ", ")))
 }
 
 func partitionNames(view state.Viewer) []string {

@@ -90,6 +90,8 @@ type Server struct {
 	started time.Time
 	admit   admitCache
 	reload  sync.Mutex // one Reconfigure at a time
+
+	updating chan struct{} // holds one while an UpdateJob is judged and applied
 }
 
 // New makes a server. It does not listen; register it on grpc servers.
@@ -100,7 +102,7 @@ func New(d Deps) *Server {
 	if d.Load == nil {
 		d.Load = conf.Load
 	}
-	s := &Server{Deps: d, started: d.Now()}
+	s := &Server{Deps: d, started: d.Now(), updating: make(chan struct{}, 1)}
 	s.setConfig(d.Config)
 	d.Auth.Deny = denied
 	return s

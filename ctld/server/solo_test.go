@@ -112,7 +112,7 @@ func (l *soloLog) Status() replica.Status {
 
 // fixture is one server over a soloLog with four nodes and some users.
 type fixture struct {
-	t    *testing.T
+	t    testing.TB
 	log  *soloLog
 	srv  *Server
 	conf string
@@ -139,7 +139,7 @@ const (
 	sam  = 1004 // in group staff
 )
 
-func newFixture(t *testing.T, more string) *fixture {
+func newFixture(t testing.TB, more string) *fixture {
 	t.Helper()
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -178,7 +178,7 @@ func encode(c *conf.Config) *logpb.SetConfig {
 	for _, p := range c.Partitions {
 		out.Partitions = append(out.Partitions, &logpb.ConfigPartition{Name: p.Name, IsDefault: p.Default, Nodes: p.Nodes,
 			State: p.State, MaxTimeMs: p.MaxTime, DefaultTimeMs: p.DefaultTime, MinNodes: p.MinNodes, MaxNodes: p.MaxNodes,
-			AllowGroups: p.AllowGroups, SharedFs: p.SharedFS, OverSubscribe: p.OverSubscribe, PriorityTier: p.PriorityTier})
+			AllowGroups: p.AllowGroups, AllowAccounts: p.AllowAccounts, DenyAccounts: p.DenyAccounts, SharedFs: p.SharedFS, OverSubscribe: p.OverSubscribe, PriorityTier: p.PriorityTier})
 	}
 	return out
 }
