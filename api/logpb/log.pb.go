@@ -996,6 +996,7 @@ type PutBlob struct {
 	Total         uint64                 `protobuf:"varint,2,opt,name=total,proto3" json:"total,omitempty"`
 	Offset        uint64                 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
 	Data          []byte                 `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
+	Uid           uint32                 `protobuf:"varint,5,opt,name=uid,proto3" json:"uid,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1056,6 +1057,13 @@ func (x *PutBlob) GetData() []byte {
 		return x.Data
 	}
 	return nil
+}
+
+func (x *PutBlob) GetUid() uint32 {
+	if x != nil {
+		return x.Uid
+	}
+	return 0
 }
 
 type GresAlloc struct {
@@ -1218,6 +1226,8 @@ type Start struct {
 	Partition     string                 `protobuf:"bytes,4,opt,name=partition,proto3" json:"partition,omitempty"`
 	Nodes         []*NodeAlloc           `protobuf:"bytes,5,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	TimeLimitMs   int64                  `protobuf:"varint,6,opt,name=time_limit_ms,json=timeLimitMs,proto3" json:"time_limit_ms,omitempty"` // effective, -1 unlimited
+	Revision      uint64                 `protobuf:"varint,7,opt,name=revision,proto3" json:"revision,omitempty"`                            // of the record that was planned; 0 = not told, taken whatever the record's is
+	LeaseMs       int64                  `protobuf:"varint,8,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`               // how long the run outlives the last word of a leader; 0 = it is never ended by that
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1290,6 +1300,20 @@ func (x *Start) GetNodes() []*NodeAlloc {
 func (x *Start) GetTimeLimitMs() int64 {
 	if x != nil {
 		return x.TimeLimitMs
+	}
+	return 0
+}
+
+func (x *Start) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *Start) GetLeaseMs() int64 {
+	if x != nil {
+		return x.LeaseMs
 	}
 	return 0
 }
@@ -2119,6 +2143,7 @@ type Cancel struct {
 	BatchOnly     bool                   `protobuf:"varint,3,opt,name=batch_only,json=batchOnly,proto3" json:"batch_only,omitempty"`
 	Full          bool                   `protobuf:"varint,4,opt,name=full,proto3" json:"full,omitempty"`
 	Caller        *Caller                `protobuf:"bytes,5,opt,name=caller,proto3" json:"caller,omitempty"`
+	States        []uint32               `protobuf:"varint,6,rep,packed,name=states,proto3" json:"states,omitempty"` // only jobs that are in one of these states now; none = whatever their state
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2184,6 +2209,13 @@ func (x *Cancel) GetFull() bool {
 func (x *Cancel) GetCaller() *Caller {
 	if x != nil {
 		return x.Caller
+	}
+	return nil
+}
+
+func (x *Cancel) GetStates() []uint32 {
+	if x != nil {
+		return x.States
 	}
 	return nil
 }
@@ -3442,6 +3474,8 @@ type SnapshotBlob struct {
 	Data           []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
 	UnreferencedMs int64                  `protobuf:"varint,3,opt,name=unreferenced_ms,json=unreferencedMs,proto3" json:"unreferenced_ms,omitempty"`
 	Total          uint64                 `protobuf:"varint,4,opt,name=total,proto3" json:"total,omitempty"`
+	Uid            uint32                 `protobuf:"varint,5,opt,name=uid,proto3" json:"uid,omitempty"`
+	Used           bool                   `protobuf:"varint,6,opt,name=used,proto3" json:"used,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -3502,6 +3536,20 @@ func (x *SnapshotBlob) GetTotal() uint64 {
 		return x.Total
 	}
 	return 0
+}
+
+func (x *SnapshotBlob) GetUid() uint32 {
+	if x != nil {
+		return x.Uid
+	}
+	return 0
+}
+
+func (x *SnapshotBlob) GetUsed() bool {
+	if x != nil {
+		return x.Used
+	}
+	return false
 }
 
 type SnapshotKey struct {
@@ -3832,6 +3880,8 @@ type SnapshotJob struct {
 	DependencyMs   int64                  `protobuf:"varint,52,opt,name=dependency_ms,json=dependencyMs,proto3" json:"dependency_ms,omitempty"` // earliest time by a dependency's delay
 	Alone          bool                   `protobuf:"varint,54,opt,name=alone,proto3" json:"alone,omitempty"`                                   // the run has its nodes to itself
 	SubmitSeq      uint64                 `protobuf:"varint,53,opt,name=submit_seq,json=submitSeq,proto3" json:"submit_seq,omitempty"`          // order of submission, from which the priority is counted
+	Revision       uint64                 `protobuf:"varint,55,opt,name=revision,proto3" json:"revision,omitempty"`                             // counts the updates of what it asks for
+	LeaseMs        int64                  `protobuf:"varint,56,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`                // how long its run outlives the last word of a leader; 0 = it is never ended by that
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -4237,6 +4287,20 @@ func (x *SnapshotJob) GetSubmitSeq() uint64 {
 	return 0
 }
 
+func (x *SnapshotJob) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *SnapshotJob) GetLeaseMs() int64 {
+	if x != nil {
+		return x.LeaseMs
+	}
+	return 0
+}
+
 type SnapshotNode struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Config        *ConfigNode            `protobuf:"bytes,1,opt,name=config,proto3" json:"config,omitempty"`
@@ -4465,12 +4529,13 @@ const file_logpb_log_proto_rawDesc = "" +
 	"\x06Submit\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12+\n" +
 	"\x04spec\x18\x02 \x01(\v2\x17.tensorgrid.log.JobSpecR\x04spec\x12\x16\n" +
-	"\x06digest\x18\x03 \x01(\fR\x06digest\"_\n" +
+	"\x06digest\x18\x03 \x01(\fR\x06digest\"q\n" +
 	"\aPutBlob\x12\x12\n" +
 	"\x04hash\x18\x01 \x01(\fR\x04hash\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\x04R\x05total\x12\x16\n" +
 	"\x06offset\x18\x03 \x01(\x04R\x06offset\x12\x12\n" +
-	"\x04data\x18\x04 \x01(\fR\x04data\"_\n" +
+	"\x04data\x18\x04 \x01(\fR\x04data\x12\x10\n" +
+	"\x03uid\x18\x05 \x01(\rR\x03uid\"_\n" +
 	"\tGresAlloc\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x14\n" +
@@ -4482,7 +4547,7 @@ const file_logpb_log_proto_rawDesc = "" +
 	"\x03mem\x18\x03 \x01(\x03R\x03mem\x12-\n" +
 	"\x04gres\x18\x04 \x03(\v2\x19.tensorgrid.log.GresAllocR\x04gres\x12\x14\n" +
 	"\x05tasks\x18\x05 \x01(\rR\x05tasks\x12\x17\n" +
-	"\acpu_ids\x18\x06 \x03(\rR\x06cpuIds\"\xc2\x01\n" +
+	"\acpu_ids\x18\x06 \x03(\rR\x06cpuIds\"\xf9\x01\n" +
 	"\x05Start\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\rR\x05jobId\x12\x1d\n" +
 	"\n" +
@@ -4490,7 +4555,9 @@ const file_logpb_log_proto_rawDesc = "" +
 	"\x03run\x18\x03 \x01(\rR\x03run\x12\x1c\n" +
 	"\tpartition\x18\x04 \x01(\tR\tpartition\x12/\n" +
 	"\x05nodes\x18\x05 \x03(\v2\x19.tensorgrid.log.NodeAllocR\x05nodes\x12\"\n" +
-	"\rtime_limit_ms\x18\x06 \x01(\x03R\vtimeLimitMs\"p\n" +
+	"\rtime_limit_ms\x18\x06 \x01(\x03R\vtimeLimitMs\x12\x1a\n" +
+	"\brevision\x18\a \x01(\x04R\brevision\x12\x19\n" +
+	"\blease_ms\x18\b \x01(\x03R\aleaseMs\"p\n" +
 	"\fReasonChange\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\rR\x05jobId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x16\n" +
@@ -4572,14 +4639,15 @@ const file_logpb_log_proto_rawDesc = "" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
 	"\x06silent\x18\x02 \x01(\bR\x06silent\x12\x12\n" +
 	"\x04down\x18\x03 \x01(\bR\x04down\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xaf\x01\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xc7\x01\n" +
 	"\x06Cancel\x12*\n" +
 	"\x04jobs\x18\x01 \x03(\v2\x16.tensorgrid.log.JobRefR\x04jobs\x12\x16\n" +
 	"\x06signal\x18\x02 \x01(\x05R\x06signal\x12\x1d\n" +
 	"\n" +
 	"batch_only\x18\x03 \x01(\bR\tbatchOnly\x12\x12\n" +
 	"\x04full\x18\x04 \x01(\bR\x04full\x12.\n" +
-	"\x06caller\x18\x05 \x01(\v2\x16.tensorgrid.log.CallerR\x06caller\"R\n" +
+	"\x06caller\x18\x05 \x01(\v2\x16.tensorgrid.log.CallerR\x06caller\x12\x16\n" +
+	"\x06states\x18\x06 \x03(\rR\x06states\"R\n" +
 	"\x06JobRef\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\rR\x05jobId\x12\x14\n" +
 	"\x05tasks\x18\x02 \x03(\rR\x05tasks\x12\x1b\n" +
@@ -4699,12 +4767,14 @@ const file_logpb_log_proto_rawDesc = "" +
 	"\bcapacity\x18\a \x01(\x04R\bcapacity\"C\n" +
 	"\x0fSnapshotTrailer\x12\x18\n" +
 	"\arecords\x18\x01 \x01(\x04R\arecords\x12\x16\n" +
-	"\x06crc32c\x18\x02 \x01(\rR\x06crc32c\"u\n" +
+	"\x06crc32c\x18\x02 \x01(\rR\x06crc32c\"\x9b\x01\n" +
 	"\fSnapshotBlob\x12\x12\n" +
 	"\x04hash\x18\x01 \x01(\fR\x04hash\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\x12'\n" +
 	"\x0funreferenced_ms\x18\x03 \x01(\x03R\x0eunreferencedMs\x12\x14\n" +
-	"\x05total\x18\x04 \x01(\x04R\x05total\"y\n" +
+	"\x05total\x18\x04 \x01(\x04R\x05total\x12\x10\n" +
+	"\x03uid\x18\x05 \x01(\rR\x03uid\x12\x12\n" +
+	"\x04used\x18\x06 \x01(\bR\x04used\"y\n" +
 	"\vSnapshotKey\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\rR\x03uid\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x15\n" +
@@ -4728,7 +4798,7 @@ const file_logpb_log_proto_rawDesc = "" +
 	"\x03set\x18\x03 \x03(\v2*.tensorgrid.log.SnapshotPartition.SetEntryR\x03set\x1a6\n" +
 	"\bSetEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc4\f\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xfb\f\n" +
 	"\vSnapshotJob\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x17\n" +
 	"\aspec_of\x18\x02 \x01(\rR\x06specOf\x12+\n" +
@@ -4794,7 +4864,9 @@ const file_logpb_log_proto_rawDesc = "" +
 	"\rdependency_ms\x184 \x01(\x03R\fdependencyMs\x12\x14\n" +
 	"\x05alone\x186 \x01(\bR\x05alone\x12\x1d\n" +
 	"\n" +
-	"submit_seq\x185 \x01(\x04R\tsubmitSeq\"\xf7\x02\n" +
+	"submit_seq\x185 \x01(\x04R\tsubmitSeq\x12\x1a\n" +
+	"\brevision\x187 \x01(\x04R\brevision\x12\x19\n" +
+	"\blease_ms\x188 \x01(\x03R\aleaseMs\"\xf7\x02\n" +
 	"\fSnapshotNode\x122\n" +
 	"\x06config\x18\x01 \x01(\v2\x1a.tensorgrid.log.ConfigNodeR\x06config\x12<\n" +
 	"\n" +

@@ -69,10 +69,7 @@ func SpecIntoLog(m *logpb.JobSpec, s *job.Spec) {
 func PlanToLog(d *sched.Decision) *logpb.Plan {
 	m := &logpb.Plan{Base: d.Base}
 	for i := range d.Starts {
-		s := &d.Starts[i]
-		m.Starts = append(m.Starts, &logpb.Start{
-			JobId: s.JobID, ArrayTask: s.Task, Run: s.Run, Partition: s.Partition, TimeLimitMs: s.TimeLimit, Nodes: allocsToLog(s.Nodes),
-		})
+		m.Starts = append(m.Starts, StartToLog(&d.Starts[i]))
 	}
 	for _, r := range d.Reasons {
 		m.Reasons = append(m.Reasons, &logpb.ReasonChange{JobId: r.JobID, Reason: string(r.Reason), Detail: r.Detail, StartMs: r.Start})
@@ -83,12 +80,21 @@ func PlanToLog(d *sched.Decision) *logpb.Plan {
 	return m
 }
 
+// StartToLog is one start of a plan's command; it shares the start's lists.
+func StartToLog(s *sched.Start) *logpb.Start {
+	return &logpb.Start{
+		JobId: s.JobID, ArrayTask: s.Task, Run: s.Run, Revision: s.Revision, Partition: s.Partition, TimeLimitMs: s.TimeLimit,
+		LeaseMs: s.Lease, Nodes: allocsToLog(s.Nodes),
+	}
+}
+
 // PlanFromLog is the decision that a command proposes.
 func PlanFromLog(m *logpb.Plan) *sched.Decision {
 	d := &sched.Decision{Base: m.Base}
 	for _, s := range m.Starts {
 		d.Starts = append(d.Starts, sched.Start{
-			JobID: s.JobId, Task: s.ArrayTask, Run: s.Run, Partition: s.Partition, TimeLimit: s.TimeLimitMs, Nodes: allocsFromLog(s.Nodes),
+			JobID: s.JobId, Task: s.ArrayTask, Run: s.Run, Revision: s.Revision, Partition: s.Partition, TimeLimit: s.TimeLimitMs,
+			Lease: s.LeaseMs, Nodes: allocsFromLog(s.Nodes),
 		})
 	}
 	for _, r := range m.Reasons {
@@ -188,9 +194,13 @@ func refsFromLog(list []*logpb.JobRef) []job.Ref {
 }
 
 func cancelFromLog(m *logpb.Cancel) *state.Cancel {
-	return &state.Cancel{
+	c := &state.Cancel{
 		Jobs: refsFromLog(m.Jobs), Signal: m.Signal, BatchOnly: m.BatchOnly, Full: m.Full, Caller: callerFromLog(m.Caller),
 	}
+	for _, s := range m.States {
+		c.States = append(c.States, job.State(min(s, 255)))
+	}
+	return c
 }
 
 func controlFromLog(m *logpb.Control) *state.Control {

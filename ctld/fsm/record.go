@@ -54,6 +54,7 @@ func jobRecord(j *state.Job, owners map[*job.Spec]uint32) *logpb.SnapshotJob {
 		CancelledBy: j.CancelUID, HasCancelledBy: j.Cancelled, UserUs: j.UserUS, SysUs: j.SysUS, MaxRss: j.MaxRSS,
 		FailedNode: j.FailedNode, Avoid: j.Avoid, AdminComment: j.Comment, Key: j.Key,
 		Dependency: uint32(j.Dep), DependencyMs: j.EligibleAt, Alone: j.Alone, SubmitSeq: j.SubmitSeq,
+		Revision: j.Revision, LeaseMs: j.Lease,
 	}
 	if j.Waiting != nil {
 		m.ArrayPending, _ = j.Waiting.MarshalBinary() // never fails
@@ -109,6 +110,7 @@ func jobFromRecord(re *state.Restorer, m *logpb.SnapshotJob) (*state.Job, error)
 		CancelUID: m.CancelledBy, Cancelled: m.HasCancelledBy, UserUS: m.UserUs, SysUS: m.SysUs, MaxRSS: m.MaxRss,
 		FailedNode: m.FailedNode, Avoid: m.Avoid, Comment: m.AdminComment, Key: m.Key,
 		Dep: state.DepState(m.Dependency), EligibleAt: m.DependencyMs, Alone: m.Alone, SubmitSeq: m.SubmitSeq,
+		Revision: m.Revision, Lease: m.LeaseMs,
 	}
 	for _, s := range m.Signals {
 		j.Signals = append(j.Signals, state.Signal{Seq: s.Seq, Number: s.Number, BatchOnly: s.BatchOnly, Full: s.Full})

@@ -4,8 +4,6 @@ import (
 	"github.com/tensorgrid/tensorgrid/api/logpb"
 	"github.com/tensorgrid/tensorgrid/api/nodepb"
 	"github.com/tensorgrid/tensorgrid/conf"
-	"github.com/tensorgrid/tensorgrid/ctld/sched"
-	"github.com/tensorgrid/tensorgrid/internal/job"
 )
 
 // maxText bounds what an agent's words take in the log, bytes.
@@ -16,22 +14,6 @@ func clip(s string) string {
 		return s[:maxText]
 	}
 	return s
-}
-
-func startToLog(s *sched.Start) *logpb.Start {
-	out := &logpb.Start{JobId: s.JobID, ArrayTask: s.Task, Run: s.Run, Partition: s.Partition, TimeLimitMs: s.TimeLimit}
-	for i := range s.Nodes {
-		out.Nodes = append(out.Nodes, allocToLog(&s.Nodes[i]))
-	}
-	return out
-}
-
-func allocToLog(a *job.NodeAlloc) *logpb.NodeAlloc {
-	out := &logpb.NodeAlloc{Node: a.Node, Cpus: a.CPUs, Mem: a.Mem, Tasks: a.Tasks, CpuIds: a.CPUIDs}
-	for _, g := range a.Gres {
-		out.Gres = append(out.Gres, &logpb.GresAlloc{Name: g.Name, Type: g.Type, Count: g.Count, Index: g.Index})
-	}
-	return out
 }
 
 func launchedToLog(node string, r *nodepb.LaunchResult) *logpb.Command {

@@ -196,7 +196,7 @@ func (m *planMemory) commands(d *sched.Decision, now time.Time) (cmds []*logpb.C
 		}
 	}
 	for i := range d.Starts {
-		start := startToLog(&d.Starts[i])
+		start := fsm.StartToLog(&d.Starts[i])
 		grow(start)
 		plan.Starts = append(plan.Starts, start)
 	}

@@ -228,7 +228,7 @@ func (p *planner) startOne(l *lane, w *Waiting, task, limit int64) outcome {
 		return wouldDelay
 	}
 	p.out.Starts = append(p.out.Starts, Start{
-		JobID: w.JobID, Task: task, Run: w.Run, Partition: p.s.Partitions[l.part].Name,
+		JobID: w.JobID, Task: task, Run: w.Run, Revision: w.Revision, Partition: p.s.Partitions[l.part].Name,
 		Nodes: p.take(l, picks, limit), TimeLimit: limit,
 	})
 	if l.taken != nil {
@@ -249,28 +249,32 @@ func limitAfter(a, b int64) bool {
 // noted, when the partition does not run jobs that long.
 func (p *planner) limitOf(l *lane, w *Waiting) (int64, bool) {
 	part := &p.s.Partitions[l.part]
-	limit := w.Time
-	if limit == 0 {
-		limit = part.DefaultTime
-	}
-	if part.MaxTime <= 0 {
-		if limit <= 0 {
-			limit = job.Unlimited
-		}
+	limit, ok := TimeLimit(w.Time, w.TimeMin, part.DefaultTime, part.MaxTime)
+	if ok {
 		return limit, true
-	}
-	if limit <= 0 {
-		return part.MaxTime, true
-	}
-	if limit <= part.MaxTime {
-		return limit, true
-	}
-	if w.TimeMin > 0 && w.TimeMin <= part.MaxTime {
-		return part.MaxTime, true
 	}
 	p.reason(w.JobID, job.ReasonPartitionTimeLimit, "asks for "+minutes(limit)+"; partition "+
 		part.Name+" allows "+minutes(part.MaxTime), 0)
 	return 0, false
+}
+
+// TimeLimit is the limit of a job that asks for so much (0 = whatever is usual), and for least at
+// least (0 = no less than it asks for), in a partition with these limits. It is false, with what the
+// job asks for, when the partition does not run jobs that long.
+func TimeLimit(asked, least, usual, most int64) (int64, bool) {
+	limit := asked
+	if limit == 0 {
+		limit = usual
+	}
+	switch {
+	case most <= 0 && limit <= 0:
+		return job.Unlimited, true
+	case most <= 0:
+		return limit, true
+	case limit <= 0, limit > most && least > 0 && least <= most:
+		return most, true
+	}
+	return limit, limit <= most
 }
 
 // skip passes over a job that would delay one before it; after MaxSkips of them the class is left.

@@ -78,7 +78,8 @@ type Class struct {
 type Waiting struct {
 	JobID    uint32
 	Run      uint32
-	Priority int64 // 0 = held
+	Revision uint64 // of the record: counts the updates of what it asks for
+	Priority int64  // 0 = held
 	Submit   int64
 	Begin    int64 // not before; 0 = any time
 	Time     int64 // asked limit ms: 0 = partition's default
@@ -117,9 +118,11 @@ type Start struct {
 	JobID     uint32
 	Task      int64 // -1 when not an array task
 	Run       uint32
+	Revision  uint64 // of the record that was planned; 0 = not told
 	Partition string
 	Nodes     []job.NodeAlloc
 	TimeLimit int64
+	Lease     int64 // ms that the run outlives the last word of a leader; 0 = it is never ended by that. Not the planner's
 }
 
 // Reason is why one record waits.

@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/tensorgrid/tensorgrid/internal/job"
 )
@@ -12,6 +13,7 @@ type Cancel struct {
 	Signal    int32 // 0 = end the job
 	BatchOnly bool
 	Full      bool
+	States    []job.State // only jobs that are in one of them when it is applied; none = whatever their state
 	Caller    Caller
 }
 
@@ -20,10 +22,16 @@ const sigKill = 9
 // Cancel takes an end or a signal for jobs. Waiting ones end at once; running ones are CANCELLED
 // and COMPLETING until their nodes are done.
 func (t *Tx) Cancel(c *Cancel) []JobResult {
-	if c.Signal == 0 || c.Signal == sigKill && !c.BatchOnly && !c.Full {
-		return t.eachJob(c.Jobs, c.Caller, func(x target) *Refusal { return t.cancel(x, c) })
-	}
-	return t.eachJob(c.Jobs, c.Caller, func(x target) *Refusal { return t.signal(x.job, c) })
+	end := c.Signal == 0 || c.Signal == sigKill && !c.BatchOnly && !c.Full
+	return t.eachJob(c.Jobs, c.Caller, func(x target) *Refusal {
+		switch {
+		case len(c.States) > 0 && !slices.Contains(c.States, x.job.State):
+			return nil // it has moved on since it was looked for
+		case end:
+			return t.cancel(x, c)
+		}
+		return t.signal(x.job, c)
+	})
 }
 
 func alreadyDone(j *Job) *Refusal {

@@ -69,9 +69,9 @@ func (t *Tx) start(s *sched.Start) bool {
 	j.happen(job.EventStart)
 	j.Reason, j.Detail, j.HeldBy = "", "", HoldNone
 	j.Partition = s.Partition
-	j.Start, j.TimeLimit, j.End = t.now, s.TimeLimit, 0
-	if j.TimeLimit == 0 {
-		j.TimeLimit = t.effectiveLimit(j.Spec.TimeLimit, s.Partition)
+	j.Start, j.TimeLimit, j.End = t.now, t.limitOf(old, s), 0
+	if j.Lease = 0; s.Lease > 0 && t.mayRequeue(j) {
+		j.Lease = s.Lease
 	}
 	if j.TimeLimit > 0 {
 		j.End = j.Start + j.TimeLimit
@@ -88,7 +88,7 @@ func (t *Tx) start(s *sched.Start) bool {
 
 // startable checks the record's side of a start.
 func (t *Tx) startable(j *Job, s *sched.Start) bool {
-	if _, _, ok := job.Next(j.State, j.Flags, job.EventStart); !ok || j.Run != s.Run || t.blocked(j) != "" || notBefore(j) > t.now {
+	if _, _, ok := job.Next(j.State, j.Flags, job.EventStart); !ok || j.Run != s.Run || s.Revision != 0 && j.Revision != s.Revision || t.blocked(j) != "" || notBefore(j) > t.now {
 		return false
 	}
 	if j.Waiting != nil {
@@ -99,7 +99,7 @@ func (t *Tx) startable(j *Job, s *sched.Start) bool {
 		return false
 	}
 	p := t.Partition(s.Partition)
-	if p == nil || p.State != "UP" && p.State != "DRAIN" || s.TimeLimit < job.Unlimited {
+	if p == nil || p.State != "UP" && p.State != "DRAIN" || t.limitOf(j, s) == 0 {
 		return false
 	}
 	if !slices.Contains(strings.Split(j.Spec.Partition, ","), s.Partition) || len(s.Nodes) == 0 {
@@ -114,6 +114,21 @@ func (t *Tx) startable(j *Job, s *sched.Start) bool {
 		seen[name] = true
 	}
 	return true
+}
+
+// limitOf is the time limit of a start by what the record asks for and the partition allows; 0 when
+// it does not allow that much. The planner's word counts only where the record leaves it the choice,
+// between --time-min and --time.
+func (t *tables) limitOf(j *Job, s *sched.Start) int64 {
+	p := t.Partition(s.Partition)
+	limit, ok := sched.TimeLimit(j.Spec.TimeLimit, j.Spec.TimeMin, p.DefaultTime, p.MaxTime)
+	if !ok {
+		return 0
+	}
+	if least := j.Spec.TimeMin; least > 0 && s.TimeLimit >= least && (limit < 0 || s.TimeLimit < limit) {
+		return s.TimeLimit
+	}
+	return limit
 }
 
 // fits tells whether a share is free on its node now.

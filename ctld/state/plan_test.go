@@ -81,7 +81,10 @@ func TestStartsThatNoLongerHold(t *testing.T) {
 		{name: "a task of no array", allocs: []job.NodeAlloc{alloc("n1", 1)}, change: func(s *sched.Start) { s.Task = 3 }},
 		{name: "partition not asked for", allocs: []job.NodeAlloc{alloc("n1", 1)}, change: func(s *sched.Start) { s.Partition = "q" }},
 		{name: "unknown job", allocs: []job.NodeAlloc{alloc("n1", 1)}, change: func(s *sched.Start) { s.JobID = 99 }},
-		{name: "limit below none", allocs: []job.NodeAlloc{alloc("n1", 1)}, change: func(s *sched.Start) { s.TimeLimit = -2 }},
+		{name: "another revision", allocs: []job.NodeAlloc{alloc("n1", 1)}, change: func(s *sched.Start) { s.Revision = 2 }},
+		{name: "the present revision", allocs: []job.NodeAlloc{alloc("n1", 1)}, change: func(s *sched.Start) { s.Revision = 1 }, taken: 1},
+		{name: "longer than the partition allows", spec: job.Spec{Partition: "q", TimeLimit: 120_000}, allocs: []job.NodeAlloc{alloc("n1", 1)},
+			change: func(s *sched.Start) { s.Partition = "q" }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -130,10 +133,13 @@ func TestExclusiveKeepsOthersOut(t *testing.T) {
 
 func TestTimeLimits(t *testing.T) {
 	w := newWorld(t)
-	for _, c := range []struct{ asked, planned, limit, length int64 }{
-		{0, 0, 3_600_000, 3_600_000}, {60_000, 0, 60_000, 60_000}, {60_000, 30_000, 30_000, 30_000}, {0, job.Unlimited, job.Unlimited, 0},
+	for _, c := range []struct{ asked, least, planned, limit, length int64 }{
+		{0, 0, 0, 3_600_000, 3_600_000}, {60_000, 0, 0, 60_000, 60_000}, {60_000, 0, 30_000, 60_000, 60_000},
+		{0, 0, job.Unlimited, 3_600_000, 3_600_000}, {job.Unlimited, 0, 60_000, job.Unlimited, 0},
+		{60_000, 20_000, 30_000, 30_000, 30_000}, {60_000, 40_000, 30_000, 60_000, 60_000}, {60_000, 40_000, 90_000, 60_000, 60_000},
+		{job.Unlimited, 40_000, 90_000, 90_000, 90_000},
 	} {
-		id := w.submit(job.Spec{TimeLimit: c.asked})
+		id := w.submit(job.Spec{TimeLimit: c.asked, TimeMin: c.least})
 		s := w.begin(id, -1, alloc("n1", 1))
 		s.TimeLimit = c.planned
 		w.plan(s)
@@ -143,7 +149,7 @@ func TestTimeLimits(t *testing.T) {
 			want = j.Start + c.length
 		}
 		if j.TimeLimit != c.limit || j.End != want {
-			t.Errorf("asked %d, planned %d: limit %d, end %d", c.asked, c.planned, j.TimeLimit, j.End)
+			t.Errorf("asked %d, at least %d, planned %d: limit %d, end %d", c.asked, c.least, c.planned, j.TimeLimit, j.End)
 		}
 		w.cancel(root, job.Ref{ID: id})
 		w.report(id)
@@ -212,5 +218,51 @@ func TestViewsDoNotChange(t *testing.T) {
 	w.do(func(*state.Tx) {})
 	if got := w.s.View().Sched(); &got.Nodes[0] != &idle.Nodes[0] || got.Capacity != idle.Capacity {
 		t.Error("nothing changed, and the nodes were made anew")
+	}
+}
+
+// TestStalePlans: what the planner decided on a record before an update is not taken after it.
+func TestStalePlans(t *testing.T) {
+	for _, set := range [][]string{{"TimeLimit", "1"}, {"NumTasks", "4"}, {"ReqNodeList", "n2"}, {"Partition", "p,q"}} {
+		t.Run(set[0], func(t *testing.T) {
+			w := newWorld(t)
+			id := w.submit(job.Spec{})
+			planned := sched.Plan(w.s.View().Sched(), w.now, sched.Policy{})
+			if len(planned.Starts) != 1 {
+				t.Fatalf("plan: %+v", planned)
+			}
+			if r := w.update(root, id, set...); r != nil {
+				t.Fatal(r)
+			}
+			if n := w.plan(planned.Starts...); n != 0 {
+				t.Error("a start of what the job asked for before was taken")
+			}
+			planned = sched.Plan(w.s.View().Sched(), w.now, sched.Policy{})
+			if n := w.plan(planned.Starts...); n != 1 {
+				t.Errorf("the new plan %+v was not taken", planned.Starts)
+			}
+		})
+	}
+}
+
+// TestLeaseOfRun: a run keeps the lease that it was started with, whatever is changed while it runs.
+func TestLeaseOfRun(t *testing.T) {
+	w := newWorld(t)
+	for requeue, want := range map[int8]int64{1: 7000, 0: 7000, -1: 0} {
+		id := w.submit(job.Spec{Requeue: requeue})
+		s := w.begin(id, -1, alloc("n1", 1))
+		s.Lease = 7000
+		w.plan(s)
+		if r := w.update(root, id, "Requeue", "1"); r != nil {
+			t.Fatal(r)
+		}
+		if got := w.job(id).Lease; got != want {
+			t.Errorf("requeue %d: lease %d, want %d", requeue, got, want)
+		}
+		w.report(id)
+		w.control(state.OpRequeue, root, id)
+		if got := w.is(id, job.Pending).Lease; got != 0 {
+			t.Errorf("requeue %d: lease %d while it waits", requeue, got)
+		}
 	}
 }

@@ -233,7 +233,7 @@ func (t *Tx) nextRun(j *Job) {
 	j.Allocs, j.Done, j.Confirmed, j.Launched, j.Alone = nil, nil, nil, 0, false
 	j.Exit, j.Derived, j.OOM = job.Exit{}, job.Exit{}, false
 	j.Kill, j.KillAt, j.KillSignal, j.Signals, j.SignalSeq, j.Warned = job.WhyNone, 0, 0, nil, 0, false
-	j.Cancelled, j.CancelUID = false, 0
+	j.Cancelled, j.CancelUID, j.Lease = false, 0, 0
 	j.UserUS, j.SysUS, j.MaxRSS = 0, 0, 0
 }
 

@@ -241,3 +241,29 @@ func TestCancelRules(t *testing.T) {
 	}
 	wantRefusal(t, w.cancel(root, job.Ref{ID: id})[0].Refused, "ESLURM_ALREADY_DONE", "CANCELLED")
 }
+
+// TestCancelInStates: a job that has moved on since it was chosen by its state is left alone.
+func TestCancelInStates(t *testing.T) {
+	w := newWorld(t)
+	runs, waits := w.run(job.Spec{}), w.submit(job.Spec{})
+	array := w.submit(job.Spec{Array: "0-2"})
+	w.plan(w.begin(array, 1, alloc("n2", 1)))
+	w.do(func(tx *state.Tx) {
+		for _, r := range tx.Cancel(&state.Cancel{
+			Jobs: []job.Ref{{ID: runs}, {ID: waits}, {ID: array}}, States: []job.State{job.Pending}, Caller: root}) {
+			if r.Refused != nil {
+				t.Errorf("%s: %+v", r.Job, r.Refused)
+			}
+		}
+	})
+	w.is(runs, job.Running)
+	w.is(waits, job.Cancelled)
+	w.is(array, job.Cancelled)
+	w.is(w.s.View().ArrayTask(array, 1).ID, job.Running, "CONFIGURING")
+	w.do(func(tx *state.Tx) {
+		tx.Cancel(&state.Cancel{Jobs: []job.Ref{{ID: runs}}, Signal: 10, States: []job.State{job.Pending}, Caller: root})
+	})
+	if n := len(w.job(runs).Signals); n != 0 {
+		t.Errorf("%d signals", n)
+	}
+}

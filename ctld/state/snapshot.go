@@ -141,7 +141,7 @@ func (t *tables) schedClasses() []sched.Class {
 
 func (t *tables) schedWaiting(j *Job) sched.Waiting {
 	return sched.Waiting{
-		JobID: j.ID, Run: j.Run, Priority: j.Priority, Submit: j.Submit, Begin: notBefore(j),
+		JobID: j.ID, Run: j.Run, Revision: j.Revision, Priority: j.Priority, Submit: j.Submit, Begin: notBefore(j),
 		Time: j.Spec.TimeLimit, TimeMin: j.Spec.TimeMin, Tasks: j.Waiting,
 		Limit: t.arrayRoom(j), Blocked: t.blocked(j),
 	}

@@ -33,7 +33,7 @@ func (t *Tx) Submit(key string, digest []byte, spec *job.Spec) (id uint32, dupli
 	j := t.blank()
 	*j = Job{
 		ID: t.nextID, Spec: spec, ArrayTask: -1, ArrayLimit: limit, Waiting: tasks, State: job.Pending,
-		SubmitSeq: t.submits, Submit: t.now, Begin: spec.Begin, Partition: spec.Partition, Key: key,
+		Revision: 1, SubmitSeq: t.submits, Submit: t.now, Begin: spec.Begin, Partition: spec.Partition, Key: key,
 		TimeLimit: t.effectiveLimit(spec.TimeLimit, spec.Partition),
 	}
 	if tasks != nil {

@@ -94,6 +94,7 @@ func (t *Tx) change(j *Job, u *JobUpdate) *Refusal {
 	if !reflect.DeepEqual(&spec, j.Spec) {
 		t.internSpec(&spec)
 		j.Spec = &spec
+		j.Revision++ // a start that was planned on what it was does not hold any more
 	}
 	return e.finish()
 }
