@@ -47,7 +47,8 @@ type Config struct {
 	// Opens output files for appending by default.
 	JobFileAppend bool `conf:"JobFileAppend,bool,0,reload"`
 
-	// How long an agent may be silent before its node is DOWN.
+	// How long an agent may be silent before its node is DOWN. 0 = never: a silent node takes no new
+	// jobs, and those on it stay.
 	SlurmdTimeout time.Duration `conf:"SlurmdTimeout,seconds,300,reload"`
 	// How often agents report to the leader.
 	HeartbeatInterval time.Duration `conf:"HeartbeatInterval,seconds,1,reload"`

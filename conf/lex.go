@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"unicode/utf8"
 )
 
 // Limits of what is read; over any of them the file is refused with the limit named.
@@ -115,6 +116,11 @@ func (r *reader) line(path string, n int, text string) {
 	if text == "" {
 		return
 	}
+	if !utf8.ValidString(text) {
+		at := firstBad(text)
+		r.problem(path, n, "byte %#x after %q is not UTF-8", text[at], text[max(0, at-20):at])
+		return
+	}
 	if word, rest, _ := strings.Cut(text, " "); strings.EqualFold(word, "include") {
 		r.include(path, n, strings.TrimSpace(rest))
 		return
@@ -125,6 +131,16 @@ func (r *reader) line(path string, n int, text string) {
 		return
 	}
 	r.records = append(r.records, record{path, n, pairs})
+}
+
+// firstBad is where the first byte stands that is not UTF-8.
+func firstBad(s string) int {
+	for i, c := range s {
+		if _, n := utf8.DecodeRuneInString(s[i:]); c == utf8.RuneError && n == 1 {
+			return i
+		}
+	}
+	return len(s) - 1
 }
 
 func (r *reader) include(path string, n int, name string) {

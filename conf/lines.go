@@ -211,6 +211,9 @@ func (b *builder) finish() {
 	if b.cfg.HeartbeatInterval <= 0 {
 		b.r.problem(src, 0, "HeartbeatInterval must be over 0")
 	}
+	if b.cfg.LaunchTimeout <= 0 {
+		b.r.problem(src, 0, "LaunchTimeout must be over 0")
+	}
 	if b.cfg.ReturnToService > 2 {
 		b.r.problem(src, 0, "ReturnToService=%d: 0, 1 or 2 was expected", b.cfg.ReturnToService)
 	}

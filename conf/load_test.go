@@ -195,6 +195,25 @@ func TestDiff(t *testing.T) {
 	}
 }
 
+// TestEncoding: what is not UTF-8 could not go into the log; in a comment it does no harm.
+func TestEncoding(t *testing.T) {
+	_, err := Load(write(t, "grid.conf", good+"# fran\xe7ais\nNodeName=d1 Reason=\"d\xe9faut\"\nNodeName=d2 Reason=\"d\u00e9faut\"\n"))
+	var p Problems
+	if !errors.As(err, &p) || len(p) != 1 || !strings.Contains(err.Error(), `:13: byte 0xe9 after "odeName=d1 Reason=\"d" is not UTF-8`) {
+		t.Errorf("err = %v", err)
+	}
+}
+
+// TestTimeouts: 0 never calls a silent node down; a launch needs some time.
+func TestTimeouts(t *testing.T) {
+	if c, err := Load(write(t, "grid.conf", good+"SlurmdTimeout=0\n")); err != nil || c.SlurmdTimeout != 0 {
+		t.Errorf("%v", err)
+	}
+	if _, err := Load(write(t, "grid.conf", good+"LaunchTimeout=0\n")); err == nil || !strings.Contains(err.Error(), "LaunchTimeout must be over 0") {
+		t.Errorf("err = %v", err)
+	}
+}
+
 // TestLoadControllers: a user's command works while an administrator edits the rest of the file.
 func TestLoadControllers(t *testing.T) {
 	cluster, list, err := LoadControllers(write(t, "grid.conf", good+"KillWait=soon\njust words\nNodeName=n[9-1]\n"))
