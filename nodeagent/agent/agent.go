@@ -159,6 +159,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	a.goFunc(func() { a.accept(ctx) })
 	a.goFunc(func() { a.watch(ctx) })
+	a.goFunc(func() { a.retain(ctx) })
 	a.goFunc(func() { a.problem.watch(ctx, a.d.Probe, a.log) })
 	select { // the first heartbeat already says whether jobs can be taken
 	case <-a.problem.known:

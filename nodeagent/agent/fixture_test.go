@@ -491,6 +491,10 @@ func (l *fakeLauncher) release(r *launch.Release) *launch.Reply {
 		return &launch.Reply{}
 	}
 	l.over[r.Key] = true
+	if !r.KeepOutput {
+		os.Remove(launch.OutputFile(l.h.spool, r.Key, false))
+		os.Remove(launch.OutputFile(l.h.spool, r.Key, true))
+	}
 	if err := os.RemoveAll(launch.StepFolder(l.h.spool, r.Key)); err != nil {
 		return &launch.Reply{Err: err.Error()}
 	}
