@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 
 	"github.com/tensorgrid/tensorgrid/conf"
@@ -68,6 +69,11 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if err != nil {
 		fmt.Fprintln(stderr, "gnoded:", err)
 		return 1
+	}
+	// The processors are the jobs'. What an agent does comes in small pieces, and to hand each to another
+	// thread costs more than to do it.
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(1)
 	}
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level(c.LogLevel)}))
 	signal.Ignore(syscall.SIGHUP) // what "reload" sends: an agent takes a new configuration when it is started again
