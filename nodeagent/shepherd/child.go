@@ -39,9 +39,6 @@ func runtimeBeforeFork()
 //go:linkname runtimeAfterFork syscall.runtime_AfterFork
 func runtimeAfterFork()
 
-//go:linkname runtimeAfterForkInChild syscall.runtime_AfterForkInChild
-func runtimeAfterForkInChild()
-
 // cloneArgs is struct clone_args of the kernel, version 2.
 type cloneArgs struct {
 	flags, pidFD, childTID, parentTID, exitSignal    uint64
@@ -50,7 +47,8 @@ type cloneArgs struct {
 
 // The child borrows our memory and this thread waits until it has executed its script or died
 // (VM, VFORK), as Go's own ForkExec does: copying a runtime's page tables costs more than the rest.
-const cloneFlags = unix.CLONE_VM | unix.CLONE_VFORK
+// Its signals have no handlers from the start: none of the runtime's may run there.
+const cloneFlags = unix.CLONE_VM | unix.CLONE_VFORK | unix.CLONE_CLEAR_SIGHAND
 
 // clone3 is the kernel's; a negative result is an errno.
 func clone3(args unsafe.Pointer, size uintptr) (result uintptr)
@@ -87,7 +85,6 @@ func fork(ops []op, status, group int, sibling bool) (pid int, errno syscall.Err
 		}
 		return int(r), 0
 	}
-	runtimeAfterForkInChild()
 	child(ops, status)
 	return 0, 0 // not reached
 }

@@ -115,25 +115,38 @@ func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
 // collect waits for children: the step's first process and every orphan, since they are all ours.
 // Without a forker nobody is left when there is no child. The forker is a child too: then the group
-// tells. Whoever leaves the group last is a child of ours, so that we look after the last one.
+// tells.
 func (m *minder) collect() {
 	defer close(m.gone)
-	ended := false
 	for {
 		pid, status, use, err := m.wait(0)
 		if err != nil { // ECHILD: nobody is left
 			return
 		}
 		m.count(pid, use)
-		if pid == m.pid {
-			m.first <- status
-			ended = true
+		if pid != m.pid {
+			continue
 		}
-		if ended && m.forker != 0 && m.deserted() {
-			m.drain()
+		m.first <- status
+		if m.forker != 0 {
+			m.collectRest()
 			return
 		}
 	}
+}
+
+// lookAgain bounds the wait for the kernel's word that a group has changed.
+const lookAgain = 50 * time.Millisecond
+
+// collectRest collects who is left after the first process until the group is empty. The kernel may
+// give us a dead process a moment before it takes it out of the group.
+func (m *minder) collectRest() {
+	for !m.deserted() {
+		fds := []unix.PollFd{{Fd: int32(m.events.Fd()), Events: unix.POLLPRI}}
+		unix.Poll(fds, int(lookAgain.Milliseconds()))
+		m.drain()
+	}
+	m.drain()
 }
 
 // wait collects one child.
@@ -165,7 +178,7 @@ func (m *minder) deserted() bool {
 	return err == nil && n == 0
 }
 
-// drain collects who has died with the last one.
+// drain collects who has died.
 func (m *minder) drain() {
 	for {
 		pid, _, use, err := m.wait(unix.WNOHANG)

@@ -2,6 +2,7 @@ package shepherd
 
 import (
 	"math"
+	"sync"
 	"syscall"
 	"unsafe"
 
@@ -77,7 +78,7 @@ const atCWD = ^uintptr(99) // AT_FDCWD, -100
 // compose lists what the child does, in this order: it joins the groups while it is still root and
 // alone, gives up root and looks whether that is so, and only then touches what is the user's.
 func compose(p *launch.Plan, f files, status int) *program {
-	c := new(program)
+	c := &program{ops: make([]op, 0, 48), keep: make([]any, 0, 64)}
 	c.add(op{call: unix.SYS_SETSID})
 	for _, file := range p.Group.Joins() {
 		c.add(op{call: unix.SYS_OPENAT, arg: [5]uintptr{atCWD, c.str(file), unix.O_WRONLY | unix.O_CLOEXEC}, note: stageGroup})
@@ -105,7 +106,7 @@ const oomAdj = "/proc/self/oom_score_adj"
 
 // protected tells whether we are spared when memory runs out, as a service manager may arrange for
 // the launcher: a job must not inherit that.
-func protected() bool {
+var protected = sync.OnceValue(func() bool {
 	f, err := openPlain(oomAdj, unix.O_RDONLY)
 	if err != nil {
 		return false
@@ -114,7 +115,7 @@ func protected() bool {
 	var sign [1]byte
 	n, _ := f.Read(sign[:])
 	return n == 1 && sign[0] == '-'
-}
+})
 
 // dropRoot gives up root: groups, then gid, then uid, each compared with what the kernel then says.
 func (c *program) dropRoot(p *launch.Plan) {
@@ -201,10 +202,8 @@ func (c *program) reset() {
 	c.add(op{call: unix.SYS_CLOSE_RANGE, arg: [5]uintptr{3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC}})
 	zero := ptr(c, new([64]byte))
 	const setSize, sigSetMask = 8, 2
-	for sig := uintptr(1); sig <= 64; sig++ {
-		if sig != uintptr(unix.SIGKILL) && sig != uintptr(unix.SIGSTOP) {
-			c.add(op{call: unix.SYS_RT_SIGACTION, arg: [5]uintptr{sig, zero, 0, setSize}})
-		}
+	for _, sig := range ignoredSignals() {
+		c.add(op{call: unix.SYS_RT_SIGACTION, arg: [5]uintptr{sig, zero, 0, setSize}})
 	}
 	c.add(op{call: unix.SYS_RT_SIGPROCMASK, arg: [5]uintptr{sigSetMask, zero, 0, setSize}})
 	var now syscall.Rlimit
@@ -213,6 +212,21 @@ func (c *program) reset() {
 		c.add(op{call: unix.SYS_PRLIMIT64, arg: [5]uintptr{0, syscall.RLIMIT_NOFILE, ptr(c, limit), 0}})
 	}
 }
+
+// ignoredSignals lists the signals that we were started to ignore: others have their default in the
+// child already, or get it when it executes.
+var ignoredSignals = sync.OnceValue(func() []uintptr {
+	const setSize, ignore = 8, 1
+	var list []uintptr
+	for sig := uintptr(1); sig <= 64; sig++ {
+		var now [4]uintptr // handler, flags, restorer, mask
+		_, _, e := unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, 0, uintptr(unsafe.Pointer(&now)), setSize, 0, 0)
+		if e == 0 && now[0] == ignore {
+			list = append(list, sig)
+		}
+	}
+	return list
+})
 
 // exec runs the script with the environment as given, and the task's process number.
 func (c *program) exec(p *launch.Plan) {

@@ -1,54 +1,78 @@
 package shepherd
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// writeRecord puts the record into the step's folder, whole. The file is returned open, to be made
-// durable by keep.
-func writeRecord(dir *os.File, r *Record) (*os.File, error) {
+// recordLength is what most records fit in: a file that was another step's is written over without a
+// change of length.
+const recordLength = 512
+
+// writeRecord puts the record into the step's folder, whole: under another name first.
+func writeRecord(dir *os.File, r *Record) error {
 	data, err := json.Marshal(r)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	text := bytes.Repeat([]byte{' '}, max(recordLength, len(data)+1))
+	copy(text, data)
+	text[len(text)-1] = '\n'
 	const tmp = RecordFile + ".new"
 	at := int(dir.Fd())
-	f, err := openPlainAt(dir, tmp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o640)
+	f, err := openPlainAt(dir, tmp, unix.O_WRONLY|unix.O_CREAT, 0o640)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if _, err := f.Write(append(data, '\n')); err != nil {
-		return nil, errors.Join(err, f.Close())
+	defer f.Close()
+	if _, err := f.WriteAt(text, 0); err != nil {
+		return err
+	}
+	if st, err := f.Stat(); err != nil {
+		return err
+	} else if st.Size() != int64(len(text)) {
+		if err := f.Truncate(int64(len(text))); err != nil {
+			return err
+		}
 	}
 	if err := unix.Renameat(at, tmp, at, RecordFile); err != nil {
-		return nil, errors.Join(&os.PathError{Op: "rename", Path: tmp, Err: err}, f.Close())
+		return &os.PathError{Op: "rename", Path: tmp, Err: err}
 	}
-	return f, nil
+	return nil
 }
 
 // keepAfter is how long a record waits for the controllers to take it before it is made durable
 // here. See keep.
 const keepAfter = 100 * time.Millisecond
 
-// keep makes a record durable, unless it is gone by then: it is deleted when the controllers' log
-// holds it, which is the usual case and saves the disk two flushes. Whoever is told of the end does
-// not wait for this. A process's death loses nothing, since the kernel has the record. Only a power
-// loss before both leaves none, or an empty one; then the machine comes back with another boot id,
-// and every run of the old one counts as dead: nothing that anybody was promised is lost.
-func keep(dir, f *os.File, wait time.Duration) error {
-	defer dir.Close()
-	defer f.Close()
+// keep makes the record in a step's folder durable, unless it is gone by then: it is deleted when the
+// controllers' log holds it, which is the usual case and saves the disk two flushes. Whoever is told
+// of the end does not wait for this. A process's death loses nothing, since the kernel has the
+// record. Only a power loss before both leaves none, or one of another step; then the machine comes
+// back with another boot id, and every run of the old one counts as dead: nothing that anybody was
+// promised is lost.
+func keep(folder string, wait time.Duration) error {
 	time.Sleep(wait)
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err == nil && st.Nlink == 0 {
-		return nil
+	for _, path := range []string{filepath.Join(folder, RecordFile), folder} {
+		f, err := openPlain(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(f.Sync(), f.Close()); err != nil {
+			return err
+		}
 	}
-	return errors.Join(f.Sync(), dir.Sync())
+	return nil
 }
 
 // ParseRecord reads a record file.

@@ -124,15 +124,14 @@ func mind(s *step, now func() time.Time, k *keeper, wait time.Duration) (clean b
 	go func() { defer close(ran); l.run(ctx) }()
 	m := newMinder(s, l, now, bootTime)
 	record := m.run(ctx)
-	f, err := writeRecord(s.dir, record)
-	if err != nil {
+	if err := writeRecord(s.dir, record); err != nil {
 		cancel()
 		return false, fmt.Errorf("step %s: record: %w", s.plan.Key, err)
 	}
-	dir := s.dir
-	s.dir = nil // keep closes it
+	s.close() // with the record there, nobody asks for the lock any more
+	folder := s.plan.StepDir
 	k.Go(func() {
-		if err := keep(dir, f, wait); err != nil {
+		if err := keep(folder, wait); err != nil {
 			fmt.Fprintf(os.Stderr, "step %s: record: %v\n", record.Key, err)
 		}
 	})

@@ -87,7 +87,10 @@ func (s *step) make(shepherd int, now func() time.Time) error {
 		return err
 	}
 	defer f.close()
-	return s.forkChild(f, group, shepherd, now)
+	if err := s.forkChild(f, group, shepherd, now); err != nil {
+		return err
+	}
+	return s.handFolder()
 }
 
 // openOwn opens the control files, which only root may open.
@@ -169,16 +172,44 @@ func (s *step) forkChild(f files, group, shepherd int, now func() time.Time) err
 		return fmt.Errorf("fork: %w", errno)
 	}
 	s.pid = pid
-	if shepherd == 0 {
-		shepherd = os.Getpid()
-	}
-	line := fmt.Appendf(nil, "%-*d\n", launch.LockPIDs-1, shepherd)
-	copy(line[len(line)/2:], strconv.AppendInt(nil, int64(pid), 10))
-	if _, err := s.lock.WriteAt(line, 0); err != nil {
+	if err := s.sign(); err != nil {
 		return errors.Join(err, s.abandon())
 	}
 	if err := s.follow(pair[0], prog.ops); err != nil {
 		return errors.Join(err, s.abandon())
+	}
+	return nil
+}
+
+// sign writes into the lock file who minds the step and which session is its, where no group tells.
+// The lock itself is open for reading only: what else is in the file is the launcher's.
+func (s *step) sign() error {
+	if s.plan.Group.Unified != "" {
+		return nil
+	}
+	f, err := openPlainAt(s.dir, LockFile, unix.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	line := fmt.Appendf(nil, "%-*d\n", launch.LockPIDs-1, os.Getpid())
+	copy(line[len(line)/2:], strconv.Itoa(s.pid))
+	_, err = f.WriteAt(line, 0)
+	return errors.Join(err, f.Close())
+}
+
+// handFolder gives the step's folder to the shepherds' uid, which will write the record there. Before
+// the script was executed nobody but root could change the folder.
+func (s *step) handFolder() error {
+	if s.plan.Rootless {
+		return nil
+	}
+	dir := int(s.dir.Fd())
+	err := unix.Fchown(dir, s.plan.StepUID, s.plan.AgentGID)
+	if err == nil {
+		err = unix.Fchmod(dir, unix.S_ISGID|0o751) // new files are the agent's group's to read
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("step's folder: %w", err), s.abandon())
 	}
 	return nil
 }

@@ -10,8 +10,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -25,9 +26,12 @@ const doneFile = "done"
 type spool struct {
 	conf *Conf
 
-	mu   sync.Mutex
-	done map[launch.Key]int64 // runs that have ended, until their credential expires (Unix ms)
-	log  *os.File
+	mu     sync.Mutex
+	done   map[launch.Key]int64 // runs that have been here, until their credential expires (Unix ms)
+	log    *os.File
+	spares []*spare
+
+	serial atomic.Uint64 // of spare folders
 }
 
 // doneRecord is job, run, step and expiry in the done file.
@@ -49,7 +53,7 @@ func openSpool(c *Conf, nowMS int64) (*spool, error) {
 			return nil, err
 		}
 	}
-	return s, errors.Join(s.loadDone(nowMS), s.dropUnnamed())
+	return s, errors.Join(s.loadDone(nowMS), s.dropSpares())
 }
 
 // folder makes one of our folders, or takes the one that is there when it is a real folder of ours.
@@ -155,15 +159,13 @@ var errDuplicate = errors.New("this run was already started here")
 // claim is a step's folder and its lock, open.
 type claim struct {
 	dir, lock int
+	script    bool // a script of the same user's is there, to be written over
 }
 
 func (c *claim) close() {
 	unix.Close(c.dir)
 	unix.Close(c.lock)
 }
-
-// unnamed begins the name of a folder that is being made.
-const unnamed = ".new-"
 
 // claim takes the run for this launcher, once. The folder gets its name with its lock in it, held:
 // the name decides between two orders for the same run and outlives the launcher, and the lock is
@@ -172,67 +174,24 @@ func (s *spool) claim(p *storedPlan, nowMS int64) (*claim, error) {
 	if s.wasDone(p.Key) {
 		return nil, errDuplicate
 	}
-	steps := filepath.Join(s.conf.Spool, launch.StepsDir)
-	tmp, path := filepath.Join(steps, unnamed+p.Key.String()), launch.StepFolder(s.conf.Spool, p.Key)
-	if err := unix.Mkdir(tmp, 0o711); err != nil {
-		return nil, &os.PathError{Op: "mkdir", Path: tmp, Err: err}
+	f, err := s.folderFor(p)
+	if err != nil {
+		return nil, err
 	}
-	c, err := s.lockFolder(tmp, p)
-	if err == nil {
-		if err = unix.Renameat2(unix.AT_FDCWD, tmp, unix.AT_FDCWD, path, unix.RENAME_NOREPLACE); err == nil {
-			return c, s.markDone(p.Key, p.Expires, nowMS)
+	defer unix.Close(f.text)
+	tmp, path := s.step(f.name), launch.StepFolder(s.conf.Spool, p.Key)
+	if err := unix.Renameat2(unix.AT_FDCWD, tmp, unix.AT_FDCWD, path, unix.RENAME_NOREPLACE); err != nil {
+		f.claim.close()
+		if err == unix.EEXIST {
+			err = errDuplicate
 		}
-		c.close()
+		return nil, errors.Join(err, s.removeTree(tmp))
 	}
-	gone := s.removeTree(tmp)
-	if err == unix.EEXIST {
-		err = errDuplicate
-	}
-	return nil, errors.Join(err, gone)
-}
-
-// lockFolder opens a new folder and makes its lock. The lock stays root's: what the launcher writes
-// there is read by a later launcher.
-func (s *spool) lockFolder(path string, p *storedPlan) (*claim, error) {
-	text, err := json.Marshal(p)
-	if err != nil {
+	if err := s.markDone(p.Key, p.Expires, nowMS); err != nil {
+		f.claim.close()
 		return nil, err
 	}
-	dir, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	lock, err := unix.Openat(dir, launch.LockName, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o640)
-	if err != nil {
-		unix.Close(dir)
-		return nil, err
-	}
-	c := &claim{dir, lock}
-	err = unix.Flock(lock, unix.LOCK_EX|unix.LOCK_NB)
-	if err == nil && !s.conf.Rootless {
-		err = unix.Fchown(lock, 0, s.conf.AgentGID)
-	}
-	if err == nil {
-		line := bytes.Repeat([]byte{' '}, launch.LockPIDs)
-		line[launch.LockPIDs-1] = '\n'
-		_, err = unix.Write(lock, append(line, text...))
-	}
-	if err != nil {
-		c.close()
-		return nil, fmt.Errorf("lock: %w", err)
-	}
-	return c, nil
-}
-
-// dropUnnamed removes what a launcher left that was killed while it made a claim.
-func (s *spool) dropUnnamed() error {
-	entries, err := os.ReadDir(filepath.Join(s.conf.Spool, launch.StepsDir))
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), unnamed) {
-			err = errors.Join(err, s.removeTree(filepath.Join(s.conf.Spool, launch.StepsDir, e.Name())))
-		}
-	}
-	return err
+	return f.claim, nil
 }
 
 // storedPlan is what the launcher keeps of an order, in memory and in the step's lock file, until the
@@ -310,36 +269,30 @@ func (s *spool) epilogDone(k launch.Key) error {
 	return f.Truncate(launch.LockPIDs)
 }
 
-// writeScript stages the script, and then gives the folder to the shepherds' uid, which will write the
-// record there. No other thread may fork while the script is open for writing: a child that holds it
-// open would make its execution fail with ETXTBSY.
+// writeScript stages the script. The folder is root's alone until the script has been executed. No
+// other thread may fork while it is open for writing: a child that holds it open would make its
+// execution fail with ETXTBSY.
 func (s *spool) writeScript(c *claim, p *launch.Plan, script []byte) error {
 	if err := s.stage(c, p, script); err != nil {
 		return &os.PathError{Op: "stage", Path: p.Script, Err: err}
 	}
-	if p.Rootless {
-		return nil
-	}
-	if err := unix.Fchown(c.dir, p.StepUID, p.AgentGID); err != nil {
-		return err
-	}
-	return unix.Fchmod(c.dir, unix.S_ISGID|0o751) // new files are the agent's group's to read
+	return nil
 }
 
 func (s *spool) stage(c *claim, p *launch.Plan, script []byte) error {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
-	fd, err := unix.Openat(c.dir, launch.ScriptFile, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o500)
+	flags := unix.O_WRONLY | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	if !c.script {
+		flags |= unix.O_CREAT | unix.O_EXCL
+	}
+	fd, err := unix.Openat(c.dir, launch.ScriptFile, flags, 0o500)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	for len(script) > 0 {
-		n, err := unix.Write(fd, script)
-		if err != nil && err != unix.EINTR {
-			return err
-		}
-		script = script[max(n, 0):]
+	if err := overwrite(fd, script); err != nil {
+		return err
 	}
 	if !p.Rootless {
 		if err := unix.Fchown(fd, int(p.UID), int(p.GID)); err != nil {
@@ -347,6 +300,22 @@ func (s *spool) stage(c *claim, p *launch.Plan, script []byte) error {
 		}
 	}
 	return unix.Fchmod(fd, 0o500)
+}
+
+// overwrite makes data the whole of a file, in place.
+func overwrite(fd int, data []byte) error {
+	for at := 0; at < len(data); {
+		n, err := unix.Pwrite(fd, data[at:], int64(at))
+		if err != nil && err != unix.EINTR {
+			return err
+		}
+		at += max(n, 0)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Size == int64(len(data)) {
+		return err
+	}
+	return unix.Ftruncate(fd, int64(len(data)))
 }
 
 // makeWork makes the run's work directory where no file system is shared.
@@ -424,27 +393,21 @@ func (s *spool) remove(k launch.Key, keepOutput, lastStep bool) error {
 	return errors.Join(errs...)
 }
 
-// removeStep takes the short way with the files that a step's folder always has.
+// removeStep takes a step's folder away, and keeps it for another if it can.
 func (s *spool) removeStep(k launch.Key) error {
-	path := launch.StepFolder(s.conf.Spool, k)
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	name := spareName + strconv.FormatUint(s.serial.Add(1), 10)
+	err := unix.Renameat2(unix.AT_FDCWD, launch.StepFolder(s.conf.Spool, k), unix.AT_FDCWD, s.step(name), unix.RENAME_NOREPLACE)
 	if err == unix.ENOENT {
 		return nil
 	}
-	if err == nil {
-		for _, name := range []string{launch.ScriptFile, launch.LockName, recordName} {
-			unix.Unlinkat(fd, name, 0) // what stays makes the folder's removal fail, and is seen there
-		}
-		unix.Close(fd)
-		if unix.Rmdir(path) == nil {
-			return nil
-		}
+	if err != nil {
+		return &os.PathError{Op: "rename", Path: launch.StepFolder(s.conf.Spool, k), Err: err}
 	}
-	return s.removeTree(path)
+	if f := s.clean(name); f != nil && s.keepSpare(f) {
+		return nil
+	}
+	return s.removeTree(s.step(name))
 }
-
-// recordName is shepherd.RecordFile, which this package may not import.
-const recordName = "exit.json"
 
 // removeTree removes all below one of the spool's folders; os.Root never leaves it, whatever links
 // are in there.
