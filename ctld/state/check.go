@@ -156,6 +156,9 @@ func (c *checker) usage() {
 				n.CPUsAlloc, n.MemAlloc, n.Jobs, n.CPUsUsed, n.GresUsed, n.GresCount,
 				w.CPUsAlloc, w.MemAlloc, w.Jobs, w.CPUsUsed, w.GresUsed, w.GresCount)
 		}
+		if !sameDevices(n.gres, n.gres, n.GresUsed) {
+			c.fail("node %s: devices %v are in use, it is configured with %q", n.Name, n.GresUsed, n.Config.Gres)
+		}
 		if at, ok := c.t.nodeAt[n.Name]; !ok || c.t.Node(n.Name) != n {
 			c.fail("node %s is not found by its name (%d)", n.Name, at)
 		}

@@ -103,7 +103,8 @@ func (t *Tx) configured(c, was *NodeConfig) *Node {
 		n = Node{Name: c.Name, State: node.Unknown}
 	}
 	n.Removed = false
-	n.Hostname, n.Config, n.gres = c.Hostname, c.Inventory, capacities(c.Inventory.Gres)
+	n.Hostname = c.Hostname
+	n.setInventory(c.Inventory)
 	if was == nil || c.Addr != was.Addr {
 		n.Addr = c.Addr
 	}
@@ -120,6 +121,62 @@ func (t *Tx) configured(c, was *NodeConfig) *Node {
 		n.judgeInventory(t.now)
 	}
 	return &n
+}
+
+// setInventory gives a node what it is configured with. Devices go by their place in that list: while
+// runs hold some whose numbers would mean other devices, the list stays and no device is given.
+func (n *Node) setInventory(i node.Inventory) {
+	caps := capacities(i.Gres)
+	if n.oldGres = !sameDevices(n.gres, caps, n.GresUsed); n.oldGres {
+		i.Gres = n.Config.Gres
+	} else {
+		n.gres = caps
+	}
+	n.Config = i
+}
+
+// sameDevices tells whether the devices in use have the same numbers among all of their name by both
+// lists.
+func sameDevices(old, fresh []gresCap, used map[string][]bool) bool {
+	for key, set := range used {
+		was, _ := devicesAt(old, key)
+		is, total := devicesAt(fresh, key)
+		if was != is || uint64(len(set)) > total {
+			return false
+		}
+	}
+	return true
+}
+
+// devicesAt gives how many devices of the same name come before those of a resource, and how many it
+// has; -1 and none when it has no devices.
+func devicesAt(caps []gresCap, key string) (before int64, total uint64) {
+	for _, c := range caps {
+		if gresKey(c.name, c.typ) == key && c.devices {
+			for _, o := range caps {
+				if o.name == c.name && o.typ == c.typ {
+					return before, c.total
+				}
+				if o.name == c.name {
+					before += int64(o.total)
+				}
+			}
+		}
+	}
+	return -1, 0
+}
+
+// adoptGres takes the list of the file for a node once no device of the one before is in use.
+func (t *Tx) adoptGres(n *Node, at uint32) {
+	if !n.oldGres || len(n.GresUsed) > 0 || int(at) >= len(t.file.nodes) {
+		return
+	}
+	i := n.Config
+	i.Gres = t.file.nodes[at].Inventory.Gres
+	n.setInventory(i)
+	if n.BootID != "" {
+		n.judgeInventory(t.now)
+	}
 }
 
 // applyFileState takes State and Reason of a NodeName line.

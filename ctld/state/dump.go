@@ -125,6 +125,7 @@ func (r *Restorer) Node(n Node) error {
 		at = uint32(len(r.tx.nodeAt))
 		r.tx.nodeAt[n.Name] = at
 	}
+	n.oldGres = known && r.tx.file.nodes[at].Inventory.Gres != n.Config.Gres
 	r.tx.nodes.Set(at, &n)
 	return nil
 }

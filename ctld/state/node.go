@@ -40,6 +40,7 @@ type Node struct {
 
 	Removed bool // no longer configured: takes nothing new and leaves when its runs are gone
 	gres    []gresCap
+	oldGres bool // Config.Gres is what the file said before: runs hold devices that have other numbers now
 }
 
 // gresCap is one generic resource that the node is configured with.

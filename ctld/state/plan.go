@@ -155,7 +155,7 @@ func (n *Node) fitsGres(list []job.GresAlloc) bool {
 		}
 		c, key := n.gres[at], gresKey(g.Name, g.Type)
 		switch {
-		case c.devices && (uint64(len(g.Index)) != g.Count || !freeIndexes(n.GresUsed[key], g.Index, c.total)):
+		case c.devices && (n.oldGres || uint64(len(g.Index)) != g.Count || !freeIndexes(n.GresUsed[key], g.Index, c.total)):
 			return false
 		case !c.devices && (len(g.Index) > 0 || g.Count > c.total-min(n.GresCount[key], c.total)):
 			return false

@@ -102,7 +102,11 @@ func (n *Node) setReason(reason string, now int64) {
 
 // judgeInventory drains a node that has less than it is configured with.
 func (n *Node) judgeInventory(now int64) {
-	why := shortfall(&n.Config, &n.Registered)
+	want := n.Config
+	if n.oldGres {
+		want.Gres = "" // judged when the list of the file is taken
+	}
+	why := shortfall(&want, &n.Registered)
 	if why == "" {
 		n.Flags &^= node.InvalidReg
 		return

@@ -164,6 +164,12 @@ func (t *tables) schedNodes() []sched.Node {
 				r.Used = make([]bool, g.total)
 				r.Taken = uint64(count1(n.GresUsed[key]))
 				copy(r.Used, n.GresUsed[key])
+				if n.oldGres { // none is given until those in use are back
+					r.Taken = g.total
+					for i := range r.Used {
+						r.Used[i] = true
+					}
+				}
 			} else {
 				r.Taken = n.GresCount[key]
 			}

@@ -46,6 +46,9 @@ func (t *Tx) book(j *Job, i int, take bool) {
 	if len(a.Gres) > 0 {
 		n.bookGres(a.Gres, take)
 	}
+	if !take {
+		t.adoptGres(&n, at)
+	}
 	if !t.restoring {
 		n.LastBusy = t.now
 	}
