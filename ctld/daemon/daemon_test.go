@@ -347,9 +347,17 @@ func TestAnnounce(t *testing.T) {
 }
 
 func TestGCPercent(t *testing.T) {
-	for live, want := range map[uint64]int{0: 400, 1 << 20: 400, 128 << 20: 400, 256 << 20: 200, 512 << 20: 100, 8 << 30: 100} {
-		if got := gcPercent(live); got != want {
+	for live, want := range map[uint64]int{0: 12800, 1 << 20: 12800, 4 << 20: 12800, 8 << 20: 6400, 128 << 20: 400, 256 << 20: 200, 512 << 20: 100, 8 << 30: 100} {
+		if got := gcPercent(live, gcRoom); got != want {
 			t.Errorf("gcPercent(%d MiB) = %d, want %d", live>>20, got, want)
 		}
+	}
+	for memory, want := range map[uint64]uint64{0: 0, 1 << 30: 64 << 20, 4 << 30: 256 << 20, 8 << 30: 512 << 20, 1 << 40: 512 << 20} {
+		if got := garbageRoom(memory); got != want {
+			t.Errorf("on %d MiB of memory %d MiB of garbage are fine, want %d", memory>>20, got>>20, want>>20)
+		}
+	}
+	if machineMemory() == 0 {
+		t.Error("the machine's memory is not known")
 	}
 }

@@ -112,7 +112,7 @@ func (t *tables) Key(uid uint32, key string) (jobID uint32, digest []byte, ok bo
 
 // setKey notes the key that made a job.
 func (t *Tx) setKey(id uint32, k keyRecord) {
-	t.keys.Set(id, k)
+	t.keys.Load(id, k)
 	t.keyIndex.add(k.uid, k.key, id)
 }
 

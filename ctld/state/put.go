@@ -15,7 +15,11 @@ func (t *Tx) put(old, j *Job) {
 	} else {
 		j.Class = ""
 	}
-	t.jobs.Set(j.ID, j)
+	if old == nil {
+		t.jobs.Load(j.ID, j) // as Set, and mostly the last one
+	} else {
+		t.jobs.Set(j.ID, j)
+	}
 	t.reindex(old, j)
 	t.wake()
 }
@@ -91,7 +95,7 @@ func weight(j *Job) uint32 {
 func (t *Tx) indexLive(old, j *Job) {
 	was, is := old != nil && isLive(old), j != nil && isLive(j)
 	if is && !was {
-		t.live.Set(j.ID, none{})
+		t.live.Load(j.ID, none{})
 		t.users.Set(pair(j.Spec.UID, j.ID), none{})
 	}
 	if was && !is {

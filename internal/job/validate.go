@@ -64,6 +64,9 @@ func (s *Spec) checkStrings() error {
 		{"--dependency", s.Dependency, MaxList}, {"--array", s.Array, MaxList}, {"user", s.User, MaxString},
 		{"group", s.Group, MaxString}, {"home", s.Home, MaxString}, {"shell", s.Shell, MaxString},
 	} {
+		if f.value == "" {
+			continue
+		}
 		if len(f.value) > f.limit {
 			return wrong(f.option, "%d bytes, the limit is %d", len(f.value), f.limit)
 		}
@@ -76,6 +79,9 @@ func (s *Spec) checkStrings() error {
 
 // plain refuses text that cannot be shown or handed to a process: with a NUL byte, or not UTF-8.
 func plain(option, value string) error {
+	if printable(value) {
+		return nil
+	}
 	switch {
 	case strings.IndexByte(value, 0) >= 0:
 		return wrong(option, "holds a NUL byte")
@@ -83,6 +89,16 @@ func plain(option, value string) error {
 		return wrong(option, "%.40q is not UTF-8", value)
 	}
 	return nil
+}
+
+// printable tells of most texts in one walk that nothing is wrong with them: ASCII without NUL.
+func printable(value string) bool {
+	for i := range len(value) {
+		if c := value[i]; c == 0 || c >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
 }
 
 // checkLists bounds what is a list.
