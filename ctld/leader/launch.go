@@ -1,7 +1,6 @@
 package leader
 
 import (
-	"bytes"
 	"fmt"
 	"path"
 	"strings"
@@ -31,13 +30,13 @@ func (l *Leader) buildLaunch(view state.Viewer, j *state.Job, node string) (*nod
 		}
 		script = blob
 	}
-	var users [][]byte
+	users := noUserEnv
 	if len(j.Spec.EnvHash) > 0 {
 		blob, ok := view.Blob(j.Spec.EnvHash)
 		if !ok {
 			return nil, fmt.Errorf("environment blob %x is missing", j.Spec.EnvHash)
 		}
-		users = bytes.Split(blob, []byte{0})
+		users = l.envs.get(j.Spec.EnvHash, blob)
 	}
 	env := l.environment(view, j, node, users)
 	c := l.credential(view, j, node)
@@ -71,7 +70,7 @@ func (l *Leader) credential(view state.Viewer, j *state.Job, node string) *cred.
 		Append: spec.OpenMode == "append" || spec.OpenMode == "" && cfg.JobFileAppend,
 		Umask:  spec.Umask, TimeLimit: nodeLimit(view, j), KillWait: cfg.KillWait, Signal: spec.Signal,
 		SharedFS: shared, Requeue: spec.Requeue > 0 || spec.Requeue == 0 && cfg.JobRequeue,
-		Lease:   l.lease(view, j).Milliseconds(),
+		Lease:   j.Lease,
 		JobName: jobName(j), Partition: j.Partition, Account: spec.Account, Restarts: j.Restarts,
 	}
 }

@@ -1,6 +1,7 @@
 package state_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -264,5 +265,44 @@ func TestLeaseOfRun(t *testing.T) {
 		if got := w.is(id, job.Pending).Lease; got != 0 {
 			t.Errorf("requeue %d: lease %d while it waits", requeue, got)
 		}
+	}
+}
+
+// TestPlannerHearsOfWhatGivesWay: a job that the planner keeps nodes for holds others up only while
+// it waits for them.
+func TestPlannerHearsOfWhatGivesWay(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		do   func(w *world, runs, top uint32)
+	}{
+		{"cancelled", func(w *world, _, top uint32) { w.cancel(root, job.Ref{ID: top}) }},
+		{"held", func(w *world, _, top uint32) { w.control(state.OpHold, root, top) }},
+		{"waits for another", func(w *world, runs, top uint32) { w.update(root, top, "Dependency", fmt.Sprint("afterany:", runs)) }},
+		{"its node is down", func(w *world, _, _ uint32) {
+			w.do(func(tx *state.Tx) {
+				tx.UpdateNode(&state.NodeUpdate{Nodes: []string{"n2"}, State: "DOWN", Reason: "x", Caller: root})
+			})
+		}},
+		{"the run before it takes longer", func(w *world, runs, _ uint32) { w.update(root, runs, "TimeLimit", "120") }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			runs := w.run(job.Spec{TimeLimit: 600_000})
+			top := w.submit(job.Spec{MinNodes: 2, MaxNodes: 2, CPUsPerTask: 4})
+			fits := w.submit(job.Spec{MinNodes: 1, MaxNodes: 1, TimeLimit: 1_200_000})
+			before := w.s.View()
+			if d := sched.Plan(before.Sched(), w.now, sched.Policy{}); len(d.Starts) != 0 {
+				t.Fatalf("starts: %+v", d.Starts)
+			}
+			tt.do(w, runs, top)
+			after := w.s.View()
+			d := sched.Plan(after.Sched(), w.now, sched.Policy{})
+			if len(d.Starts) != 1 || d.Starts[0].JobID != fits {
+				t.Fatalf("starts afterwards: %+v", d.Starts)
+			}
+			if after.Capacity() == before.Capacity() {
+				t.Error("the planner is not told")
+			}
+		})
 	}
 }

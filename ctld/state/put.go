@@ -140,15 +140,26 @@ func (t *Tx) classify(old, j *Job) {
 // mayStartSooner tells whether a waiting record has become, or may have become, easier to start:
 // it is new to the queue, or anything but the planner's words and its started tasks has changed.
 func mayStartSooner(old, j *Job) bool {
-	if j == nil || !isWaiting(j) || j.Priority == 0 || j.Dep != DepMet {
+	if !couldStart(j) {
 		return false
 	}
 	return old == nil || !isWaiting(old) || old.Spec != j.Spec || old.Priority != j.Priority || old.Dep != j.Dep ||
 		old.Begin != j.Begin || old.EligibleAt != j.EligibleAt || old.ArrayLimit != j.ArrayLimit
 }
 
+// couldStart: nothing but resources keeps it, its begin time apart. The planner keeps nodes for the
+// first such record of a partition.
+func couldStart(j *Job) bool {
+	return j != nil && isWaiting(j) && j.Priority > 0 && j.Dep == DepMet
+}
+
+// givesWay tells whether a record no longer stands before others: it has left the queue and does not run.
+func givesWay(old, j *Job) bool {
+	return couldStart(old) && !couldStart(j) && (j == nil || !isRunning(j))
+}
+
 func (t *Tx) indexWaiting(old, j *Job) {
-	if mayStartSooner(old, j) {
+	if mayStartSooner(old, j) || givesWay(old, j) {
 		t.capacity++
 	}
 	was, is := old != nil && old.Class != "", j != nil && j.Class != ""

@@ -71,7 +71,7 @@ func (t *Tx) setNode(old, n *Node) {
 	}
 	t.nodes.Set(at, n)
 	t.usage++
-	if n.Usable() {
+	if n.Usable() || old.Usable() { // what was kept there for one job may be free for others
 		t.capacity++
 	}
 }

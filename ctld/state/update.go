@@ -1,7 +1,6 @@
 package state
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"reflect"
@@ -64,9 +63,7 @@ func (t *Tx) updateJob(x target, u *JobUpdate, fresh map[*job.Spec]*job.Spec) *R
 func (t *Tx) change(j *Job, u *JobUpdate) *Refusal {
 	spec := *j.Spec
 	e := &jobEdit{t: t, j: j, spec: &spec, caller: u.Caller}
-	for _, key := range slices.SortedFunc(maps.Keys(u.Set), func(a, b string) int {
-		return cmp.Or(cmp.Compare(strings.ToLower(a), strings.ToLower(b)), cmp.Compare(a, b))
-	}) {
+	for _, key := range updateOrder(u.Set) {
 		p, known := jobParameters[strings.ToLower(key)]
 		value := u.Set[key]
 		switch {
