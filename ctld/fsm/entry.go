@@ -1,7 +1,9 @@
 package fsm
 
 import (
+	"bytes"
 	"fmt"
+	"hash/maphash"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -46,6 +48,9 @@ type decoder struct {
 	specs []job.Spec // room for new ones
 	list  []command  // of the entry in hand
 	raw   [][]byte
+
+	tails []tail
+	seed  maphash.Seed
 
 	name   *string  // of a rare option whose value comes next
 	groups []uint32 // of the submission in hand
@@ -172,11 +177,18 @@ func (d *decoder) submission(raw []byte) (s submission, ok bool) {
 func (d *decoder) spec(s *job.Spec, b []byte) bool {
 	last := protowire.Number(0)
 	d.name = nil // one without a value is dropped, as SpecFromLog does
+	var tail []byte
 	for len(b) > 0 {
 		tag, n := protowire.ConsumeVarint(b)
 		num := protowire.Number(tag >> 3)
 		if n < 0 || num == 0 || tag>>3 > maxSpecField || num < last || num == last && num != fieldArgs && num != fieldRare {
 			return false
+		}
+		if num >= fieldScript && last < fieldScript {
+			if d.recall(s, b) {
+				return true
+			}
+			tail = b
 		}
 		last = num
 		b = b[n:]
@@ -197,5 +209,56 @@ func (d *decoder) spec(s *job.Spec, b []byte) bool {
 			return false
 		}
 	}
+	d.remember(s, tail)
 	return true
+}
+
+// tails is how many tails a decoder remembers.
+const tails = 64
+
+// tail is what the fields from the script on said: the script itself, the shape and whose job it is.
+// A user who submits many jobs mostly changes what stands before, so that it need not be read again.
+type tail struct {
+	raw  []byte
+	spec job.Spec // without what stands before
+}
+
+func (d *decoder) place(raw []byte) *tail {
+	if d.tails == nil {
+		d.tails, d.seed = make([]tail, tails), maphash.MakeSeed()
+	}
+	return &d.tails[maphash.Bytes(d.seed, raw)%tails]
+}
+
+// recall fills in the fields that raw holds when it was read before. Those before it are in s.
+func (d *decoder) recall(s *job.Spec, raw []byte) bool {
+	t := d.place(raw)
+	if !bytes.Equal(t.raw, raw) {
+		return false
+	}
+	whole := t.spec
+	copyHead(&whole, s)
+	*s = whole
+	return true
+}
+
+// remember keeps what raw was read as.
+func (d *decoder) remember(s *job.Spec, raw []byte) {
+	if len(raw) == 0 || len(raw) > maxTail {
+		return
+	}
+	t := d.place(raw)
+	t.raw = append(t.raw[:0], raw...)
+	t.spec = *s
+	copyHead(&t.spec, &job.Spec{})
+}
+
+// maxTail is the longest tail that is remembered.
+const maxTail = 4 << 10
+
+// copyHead copies the fields with numbers below the script's.
+func copyHead(to, from *job.Spec) {
+	to.Name, to.Account, to.Partition, to.QOS, to.WorkDir = from.Name, from.Account, from.Partition, from.QOS, from.WorkDir
+	to.StdIn, to.StdOut, to.StdErr, to.OpenMode, to.Command = from.StdIn, from.StdOut, from.StdErr, from.OpenMode, from.Command
+	to.SubmitLine, to.SubmitHost, to.Args = from.SubmitLine, from.SubmitHost, from.Args
 }

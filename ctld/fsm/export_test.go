@@ -3,6 +3,7 @@ package fsm
 import (
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/tensorgrid/tensorgrid/api/logpb"
 	"github.com/tensorgrid/tensorgrid/internal/job"
 )
 
@@ -10,9 +11,7 @@ import (
 // tells whether the library was not asked.
 func ReadSubmission(command []byte) (specs []*job.Spec, own bool) {
 	var d decoder
-	if _, own = d.submission(command); own {
-		d = decoder{}
-	}
+	_, own = d.submission(command) // what it remembers of it must not matter
 	if _, _, err := d.header(protowire.AppendBytes(protowire.AppendTag(nil, fieldCommands, protowire.BytesType), command)); err != nil {
 		return nil, own
 	}
@@ -24,4 +23,21 @@ func ReadSubmission(command []byte) (specs []*job.Spec, own bool) {
 		specs = append(specs, c.submit.spec)
 	}
 	return specs, own
+}
+
+// ReadSpecs reads specifications with one decoder.
+func ReadSpecs(list []*logpb.JobSpec) (specs []*job.Spec) {
+	var d decoder
+	for _, m := range list {
+		raw, err := AppendSpec(nil, m)
+		if err != nil {
+			panic(err)
+		}
+		s := new(job.Spec)
+		if !d.spec(s, raw) {
+			panic("a specification that was written here is not read")
+		}
+		specs = append(specs, s)
+	}
+	return specs
 }

@@ -14,6 +14,7 @@ import (
 // Field numbers of logpb.JobSpec that are used by more than one line, and its last one.
 const (
 	fieldArgs    = 13
+	fieldScript  = 14
 	fieldRare    = 39
 	fieldGroups  = 62
 	maxSpecField = 66
@@ -116,7 +117,7 @@ func AppendSpec(b []byte, m *logpb.JobSpec) ([]byte, error) {
 	w.str(11, m.SubmitLine)
 	w.str(12, m.SubmitHost)
 	w.list(fieldArgs, m.Args)
-	w.bytes(14, m.Script)
+	w.bytes(fieldScript, m.Script)
 	w.bytes(15, m.ScriptHash)
 	w.bytes(16, m.EnvHash)
 	w.num(17, uint64(m.MinNodes))
@@ -297,7 +298,7 @@ func (d *decoder) setBytes(s *job.Spec, num protowire.Number, v []byte) bool {
 		arg, ok := d.words.Word(v)
 		s.Args = append(s.Args, arg)
 		return ok
-	case 14:
+	case fieldScript:
 		s.Script = d.words.Text(v)
 	case 15:
 		s.ScriptHash = d.words.Text(v)

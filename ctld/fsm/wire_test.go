@@ -86,6 +86,33 @@ func TestWireAgreesWithProtobuf(t *testing.T) {
 	})
 }
 
+// TestTailsAreRemembered: a submission that shares its later fields with one before it, and differs
+// in the earlier ones, is read as if it were the first.
+func TestTailsAreRemembered(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		shared, list := drawSpec(t), []*logpb.JobSpec{}
+		for range 4 {
+			head, tail := drawSpec(t), proto.CloneOf(shared)
+			fields := head.ProtoReflect().Descriptor().Fields()
+			for i := range fields.Len() {
+				if f := fields.Get(i); f.Number() < 14 {
+					tail.ProtoReflect().Clear(f)
+				} else {
+					head.ProtoReflect().Clear(f)
+				}
+			}
+			proto.Merge(tail, head)
+			list = append(list, tail)
+		}
+		got := fsm.ReadSpecs(list)
+		for i, spec := range list {
+			if ref := fsm.SpecFromLog(spec); !reflect.DeepEqual(normal(got[i]), normal(ref)) {
+				t.Fatalf("number %d read\n%+v\nthe library has\n%+v", i, got[i], ref)
+			}
+		}
+	})
+}
+
 // TestStrangeSubmissions: what another encoder may write, or what is damaged, means what the library
 // says that it means.
 func TestStrangeSubmissions(t *testing.T) {
