@@ -1,6 +1,7 @@
 package conf
 
 import (
+	"fmt"
 	"net"
 	"strconv"
 	"strings"
@@ -179,6 +180,11 @@ func (s *slurmHosts) take(name, value string) bool {
 
 // slurmControllers adds the SlurmctldHost lines as replicas: host(address).
 func (b *builder) slurmControllers() {
+	if n := len(b.slurm.hosts); n == 2 || n == 4 { // a primary and backups in Slurm's sense
+		b.cfg.Ignored = append(b.cfg.Ignored, Note{b.cfg.Source, 0,
+			fmt.Sprintf("SlurmctldHost=%s has no effect: %d controllers have no better majority than %d", b.slurm.hosts[n-1], n, n-1)})
+		b.slurm.hosts = b.slurm.hosts[:n-1]
+	}
 	for _, h := range b.slurm.hosts {
 		c := b.ctl.def
 		name, addr, _ := strings.Cut(h, "(")
@@ -242,6 +248,7 @@ func (b *builder) resolvePartitions() {
 	defaults := 0
 	for _, ref := range b.partRefs {
 		p := &b.cfg.Partitions[ref.part]
+		b.spread(p)
 		if p.Default {
 			defaults++
 			if defaults > 1 {
@@ -267,4 +274,15 @@ func (b *builder) resolvePartitions() {
 		}
 		p.Nodes = kept
 	}
+}
+
+// spread gives a partition the memory rules of the whole cluster where it has none of its own.
+func (b *builder) spread(p *Partition) {
+	if p.DefMemPerNode == 0 && p.DefMemPerCPU == 0 {
+		p.DefMemPerNode, p.DefMemPerCPU = b.wide.DefMemPerNode, b.wide.DefMemPerCPU
+	}
+	if p.MaxMemPerNode == 0 && p.MaxMemPerCPU == 0 {
+		p.MaxMemPerNode, p.MaxMemPerCPU = b.wide.MaxMemPerNode, b.wide.MaxMemPerCPU
+	}
+	p.DisableRootJobs = p.DisableRootJobs || b.wide.DisableRootJobs
 }

@@ -36,9 +36,9 @@ func (n Note) String() string {
 	return fmt.Sprintf("%s:%d: %s", n.File, n.Line, n.Text)
 }
 
-// Find gives the path of the configuration: $TENSORGRID_CONF, $GRID_CONF, $SLURM_CONF, else Default.
+// Find gives the path of the configuration: $GRID_CONF, $TENSORGRID_CONF, $SLURM_CONF, else Default.
 func Find() string {
-	for _, v := range []string{"TENSORGRID_CONF", "GRID_CONF", "SLURM_CONF"} {
+	for _, v := range []string{"GRID_CONF", "TENSORGRID_CONF", "SLURM_CONF"} {
 		if p := os.Getenv(v); p != "" {
 			return p
 		}
@@ -129,7 +129,11 @@ type builder struct {
 	ctlAt    map[string]Note
 	partRefs []partRef
 	slurm    slurmHosts
+	wide     Partition // what clusterWide keys set outside of partition lines
 }
+
+// clusterWide are the keys of a partition that may stand outside of its line, for all of them.
+var clusterWide = map[string]bool{"defmempernode": true, "defmempercpu": true, "maxmempernode": true, "maxmempercpu": true, "disablerootjobs": true}
 
 // lineKind is what the lines of one record type share: keys and DEFAULT values.
 type lineKind[T any] struct {
@@ -201,6 +205,13 @@ func (b *builder) topPair(rec record, p pair) {
 		return
 	}
 	if b.slurm.take(name, p.value) {
+		return
+	}
+	if k, ok := b.part.keys[name]; ok && clusterWide[name] {
+		// slurm.conf sets these for the whole cluster too; a partition's own line is stronger.
+		if err := k.set(reflect.ValueOf(&b.wide), p.value, p.op); err != nil {
+			b.r.problem(rec.file, rec.line, "%v", err)
+		}
 		return
 	}
 	b.unknown(rec, p.key, b.top)

@@ -114,10 +114,13 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 JobCompType=jobcomp/none
 NoSuchKeyAtAll=1
+SlurmctldHost=backup
+DefMemPerCPU=1500
 MailProg=/usr/bin/mail
 NodeName=node[1-4] CPUs=64 Sockets=2 CoresPerSocket=16 ThreadsPerCore=2 RealMemory=250000 State=UNKNOWN Feature=a100
 DownNodes=node4 State=DOWN
 PartitionName=batch Nodes=ALL Default=YES MaxTime=INFINITE State=UP DefMemPerCPU=2000 QOS=normal
+PartitionName=other Nodes=node1
 `)
 	c, err := Load(path)
 	if err != nil {
@@ -126,14 +129,14 @@ PartitionName=batch Nodes=ALL Default=YES MaxTime=INFINITE State=UP DefMemPerCPU
 	if c.Controllers[0].Name != "head" || c.Controllers[0].Address != "10.0.0.1" || c.Controllers[0].Port != 6820 {
 		t.Errorf("controller: %+v", c.Controllers[0])
 	}
-	if c.Nodes[3].Features[0] != "a100" || c.Partitions[0].MaxTime != -1 || c.Partitions[0].DefMemPerCPU != 2000<<20 {
+	if c.Nodes[3].Features[0] != "a100" || c.Partitions[0].MaxTime != -1 || c.Partitions[0].DefMemPerCPU != 2000<<20 || c.Partitions[1].DefMemPerCPU != 1500<<20 || len(c.Controllers) != 1 {
 		t.Errorf("nodes %+v\npartitions %+v", c.Nodes[3], c.Partitions)
 	}
 	var got []string
 	for _, n := range c.Ignored {
 		got = append(got, n.String())
 	}
-	for _, want := range []string{":4: SlurmUser", ":6: AuthType", ":10: NoSuchKeyAtAll", ":13: DownNodes", ":14: QOS"} {
+	for _, want := range []string{":4: SlurmUser", ":6: AuthType", ":10: NoSuchKeyAtAll", ":15: DownNodes", ":16: QOS", "SlurmctldHost=backup has no effect"} {
 		if !strings.Contains(strings.Join(got, "\n"), want) {
 			t.Errorf("nothing ignored has %q in\n%s", want, strings.Join(got, "\n"))
 		}

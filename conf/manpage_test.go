@@ -61,7 +61,7 @@ sets defaults for the lines below it. A site's own slurm.conf is read too: keys 
 here are listed by
 .BR "gctl reconfigure" .
 .PP
-It is looked for in $TENSORGRID_CONF, $GRID_CONF, $SLURM_CONF, and /etc/tensorgrid/grid.conf.
+It is looked for in $GRID_CONF, $TENSORGRID_CONF, $SLURM_CONF, and /etc/tensorgrid/grid.conf.
 .BR "gctld --check --conf FILE" " prints all that is wrong with a file."
 Keys marked
 .I reload

@@ -15,7 +15,8 @@ const (
 	MaxEnv          = 1 << 20  // bytes, all variables together
 	MaxString       = 4 << 10  // bytes, any one string but lists
 	MaxList         = 64 << 10 // bytes, node lists and dependencies
-	MaxArgs         = 1024
+	MaxArgs         = 64 << 10
+	MaxArgBytes     = 512 << 10 // all arguments together
 	MaxRare         = 64
 	MaxKey          = 64 // bytes of an idempotency key
 )

@@ -111,8 +111,8 @@ func (s *Spec) checkLists() error {
 		if err := plain("arguments", a); err != nil {
 			return err
 		}
-		if total += len(a) + 1; total > MaxEnv {
-			return wrong("arguments", "more than %d bytes together", MaxEnv)
+		if total += len(a) + 1; total > MaxArgBytes {
+			return wrong("arguments", "more than %d bytes together", MaxArgBytes)
 		}
 	}
 	if len(s.Groups) > MaxGroups {

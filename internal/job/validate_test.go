@@ -43,7 +43,7 @@ func TestValidateLimits(t *testing.T) {
 		{"--output", MaxString, func(s *Spec, n int) { s.StdOut = text(n) }},
 		{"--export", MaxList, func(s *Spec, n int) { s.Export = text(n) }},
 		{"MaxArgs", MaxArgs, func(s *Spec, n int) { s.Args = make([]string, n) }},
-		{"arguments", MaxEnv - 1, func(s *Spec, n int) { s.Args = []string{text(n)} }},
+		{"arguments", MaxArgBytes - 1, func(s *Spec, n int) { s.Args = []string{text(n)} }},
 		{"MaxGroups", MaxGroups, func(s *Spec, n int) { s.Groups = make([]uint32, n) }},
 		{"MaxRare", MaxRare, func(s *Spec, n int) { s.Rare = rare(n) }},
 		{"options", MaxKey, func(s *Spec, n int) { s.Rare = []Option{{Name: text(n)}} }},

@@ -269,7 +269,7 @@ func TestLaunchLimits(t *testing.T) {
 	}{
 		{"script", func(l *nodepb.Launch, over int) { l.Script = make([]byte, job.MaxScript+over) }, "4194304"},
 		{"environment", func(l *nodepb.Launch, over int) { l.Env = [][]byte{make([]byte, job.MaxEnv+over)} }, "1048576"},
-		{"arguments", func(l *nodepb.Launch, over int) { l.Args = make([]string, job.MaxArgs+over) }, "1024"},
+		{"arguments", func(l *nodepb.Launch, over int) { l.Args = make([]string, job.MaxArgs+over) }, "65536"},
 		{"arguments' bytes", func(l *nodepb.Launch, over int) { l.Args = []string{strings.Repeat("x", job.MaxEnv+over)} }, "1048576"},
 		{"credential", func(l *nodepb.Launch, over int) { l.Credential = make([]byte, maxCredential+over) }, "1048576"},
 		{"signature", func(l *nodepb.Launch, over int) { l.Signature = make([]byte, maxCredential+over) }, "1048576"},
