@@ -33,10 +33,6 @@ func Main(env *program.Env) int {
 	if env.Common(m, given) {
 		return 0
 	}
-	if err := program.CheckText(given, operands); err != nil {
-		env.Errorf("%v", err)
-		return 1
-	}
 	q, err := newQuery(env, given, operands)
 	if err != nil {
 		env.Errorf("%v", err)

@@ -193,7 +193,7 @@ func (q *query) apply(g getopt.Given) error {
 			return fmt.Errorf("Invalid unit type %q; use K, M, G, T or P", g.Value)
 		}
 	case "yaml":
-		return program.NoYAML()
+		return fmt.Errorf("--yaml is not available, use --json")
 	}
 	return nil
 }

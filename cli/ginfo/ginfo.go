@@ -29,10 +29,6 @@ func Main(env *program.Env) int {
 	if env.Common(m, given) {
 		return 0
 	}
-	if err := program.CheckText(given, operands); err != nil {
-		env.Errorf("%v", err)
-		return 1
-	}
 	q := query{format: env.Getenv("SINFO_FORMAT"), partitions: commas(env.Getenv("SINFO_PARTITION")), sort: env.Getenv("SINFO_SORT")}
 	for _, g := range given {
 		if err := q.apply(g); err != nil {
@@ -60,7 +56,7 @@ func Main(env *program.Env) int {
 	defer c.Close()
 	for {
 		code := q.show(env, c)
-		if q.iterate == 0 || code != 0 || env.OutputError() != nil {
+		if q.iterate == 0 || code != 0 {
 			return code
 		}
 		env.Sleep(q.iterate)

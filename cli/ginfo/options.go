@@ -143,7 +143,7 @@ func (q *query) apply(g getopt.Given) error {
 	case "summarize":
 		q.summary = true
 	case "yaml":
-		return program.NoYAML()
+		return fmt.Errorf("--yaml is not available, use --json")
 	}
 	return nil
 }

@@ -75,7 +75,7 @@ func (r *request) build(opts []getopt.Option, given []getopt.Given, operands []s
 		r.ignorePBS = true
 	}
 	for _, d := range found.directives {
-		if d.foreign() && r.ignorePBS {
+		if d.pbs && r.ignorePBS {
 			continue
 		}
 		line, err := d.parse(opts)

@@ -47,9 +47,7 @@ func (r *request) submit() int {
 		r.env.Infof("%s", res.TestResult)
 		return 0
 	}
-	if err := r.announce(res.JobId, c.Cluster()); err != nil {
-		r.env.Errorf("job %d was submitted, but this could not be printed", res.JobId)
-	}
+	r.announce(res.JobId, c.Cluster())
 	if r.wait {
 		return r.waitFor(ctx, c, res.JobId)
 	}
@@ -57,18 +55,17 @@ func (r *request) submit() int {
 }
 
 // announce prints the line that programs read.
-func (r *request) announce(id uint32, cluster string) (err error) {
+func (r *request) announce(id uint32, cluster string) {
 	switch {
 	case r.parsable && r.cluster != "":
-		_, err = fmt.Fprintf(r.env.Stdout, "%d;%s\n", id, cluster)
+		fmt.Fprintf(r.env.Stdout, "%d;%s\n", id, cluster)
 	case r.parsable:
-		_, err = fmt.Fprintf(r.env.Stdout, "%d\n", id)
+		fmt.Fprintf(r.env.Stdout, "%d\n", id)
 	case r.cluster != "":
-		_, err = fmt.Fprintf(r.env.Stdout, "Submitted batch job %d on cluster %s\n", id, cluster)
+		fmt.Fprintf(r.env.Stdout, "Submitted batch job %d on cluster %s\n", id, cluster)
 	default:
-		_, err = fmt.Fprintf(r.env.Stdout, "Submitted batch job %d\n", id)
+		fmt.Fprintf(r.env.Stdout, "Submitted batch job %d\n", id)
 	}
-	return err
 }
 
 // send puts the environment and a large script in place and submits, all with one key: whatever is

@@ -1,6 +1,7 @@
 package leader
 
 import (
+	"bytes"
 	"fmt"
 	"path"
 	"strings"
@@ -30,13 +31,13 @@ func (l *Leader) buildLaunch(view state.Viewer, j *state.Job, node string) (*nod
 		}
 		script = blob
 	}
-	users := noUserEnv
+	var users [][]byte
 	if len(j.Spec.EnvHash) > 0 {
 		blob, ok := view.Blob(j.Spec.EnvHash)
 		if !ok {
 			return nil, fmt.Errorf("environment blob %x is missing", j.Spec.EnvHash)
 		}
-		users = l.envs.get(j.Spec.EnvHash, blob)
+		users = bytes.Split(blob, []byte{0})
 	}
 	env := l.environment(view, j, node, users)
 	c := l.credential(view, j, node)
@@ -70,7 +71,7 @@ func (l *Leader) credential(view state.Viewer, j *state.Job, node string) *cred.
 		Append: spec.OpenMode == "append" || spec.OpenMode == "" && cfg.JobFileAppend,
 		Umask:  spec.Umask, TimeLimit: nodeLimit(view, j), KillWait: cfg.KillWait, Signal: spec.Signal,
 		SharedFS: shared, Requeue: spec.Requeue > 0 || spec.Requeue == 0 && cfg.JobRequeue,
-		Lease:   j.Lease,
+		Lease:   l.lease(view, j).Milliseconds(),
 		JobName: jobName(j), Partition: j.Partition, Account: spec.Account, Restarts: j.Restarts,
 	}
 }

@@ -1,6 +1,7 @@
 package shepherd
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,30 +17,16 @@ import (
 )
 
 // handover is what a forker tells its shepherd of a step that it has started. The descriptors come in
-// the order of step.files; has says which.
+// the order of step.files; Has says which.
 type handover struct {
-	plan   launch.Plan // without what only the start needs
-	pid    int
-	start  int64         // Unix ms
-	boot   time.Duration // bootTime at the start
-	oomWas int64
-	failed bool
-	why    startFailure
-	notes  []string
-	has    uint
-}
-
-func (h *handover) code(c *launch.Coder) {
-	h.plan.Code(c, true)
-	launch.Int(c, &h.pid)
-	launch.Int(c, &h.start)
-	launch.Int(c, &h.boot)
-	launch.Int(c, &h.oomWas)
-	c.Bool(&h.failed)
-	launch.Uint(c, &h.why.stage)
-	launch.Uint(c, &h.why.errno)
-	launch.List(c, &h.notes, launch.Text[string])
-	launch.Uint(c, &h.has)
+	Plan   *launch.Plan  `json:"plan"` // without what only the start needs
+	PID    int           `json:"pid"`
+	Start  int64         `json:"start_ms"`
+	Boot   time.Duration `json:"boot"` // bootTime at the start
+	OOMWas int64         `json:"oom,omitempty"`
+	Failed *startFailure `json:"failed,omitempty"`
+	Notes  []string      `json:"notes,omitempty"`
+	Has    uint          `json:"has"`
 }
 
 // startForker makes our child that starts steps for us. It has the rights that we are about to give
@@ -113,17 +100,16 @@ func beginOrder(body []byte, fds []int, shepherd int, now func() time.Time) (*st
 		closeAll(fds)
 		return nil, fmt.Errorf("plan with %d descriptors: %w", len(fds), unix.EINVAL)
 	}
-	c := launch.Reading(body)
-	if p.Code(c, false); c.Err() != nil {
+	if err := json.Unmarshal(body, p); err != nil {
 		closeAll(fds)
-		return nil, fmt.Errorf("plan: %w", c.Err())
+		return nil, fmt.Errorf("plan: %w", err)
 	}
 	s, err := begin(p, fds[0], fds[1], shepherd, now)
 	if err != nil {
 		return nil, err
 	}
 	if f := s.failed; f != nil && f.blame() != job.CauseUser {
-		err := fmt.Errorf("%s: %w", f.text(p), f.errno)
+		err := fmt.Errorf("%s: %w", f.text(p), f.Errno)
 		err = errors.Join(err, s.abandon())
 		s.close()
 		return nil, err
@@ -132,20 +118,21 @@ func beginOrder(body []byte, fds []int, shepherd int, now func() time.Time) (*st
 }
 
 func hand(s *step, boot time.Duration) error {
-	h := handover{plan: *s.plan, pid: s.pid, start: s.startMS, boot: boot, oomWas: s.oomWas, notes: s.notes}
-	if s.failed != nil {
-		h.failed, h.why = true, *s.failed
-	}
+	short := *s.plan
+	short.Args, short.Env, short.Groups = nil, nil, nil
+	h := handover{Plan: &short, PID: s.pid, Start: s.startMS, Boot: boot, OOMWas: s.oomWas, Failed: s.failed, Notes: s.notes}
 	var fds []int
 	for i, f := range s.files() {
 		if *f != nil {
-			h.has |= 1 << i
+			h.Has |= 1 << i
 			fds = append(fds, int((*f).Fd()))
 		}
 	}
-	c := new(launch.Coder)
-	h.code(c)
-	return launch.Pass(launch.HandFD, c.Bytes(), fds...)
+	body, err := json.Marshal(h)
+	if err != nil {
+		return err
+	}
+	return launch.Pass(launch.HandFD, body, fds...)
 }
 
 // receive waits for the next step.
@@ -154,19 +141,16 @@ func receive(in *launch.Receiver, now func() time.Time) (*step, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, c := new(handover), launch.Reading(body)
-	if h.code(c); c.Err() != nil {
+	h := new(handover)
+	if err := json.Unmarshal(body, h); err != nil || h.Plan == nil {
 		closeAll(fds)
-		return nil, fmt.Errorf("step: %w", c.Err())
+		return nil, fmt.Errorf("step: %w", errors.Join(err, unix.EBADMSG))
 	}
-	s := &step{plan: &h.plan, pid: h.pid, startMS: h.start, oomWas: h.oomWas, notes: h.notes,
-		start: now().Add(h.boot - bootTime())}
-	if h.failed {
-		s.failed = &h.why
-	}
+	s := &step{plan: h.Plan, pid: h.PID, startMS: h.Start, oomWas: h.OOMWas, failed: h.Failed, notes: h.Notes,
+		start: now().Add(h.Boot - bootTime())}
 	next := 0
 	for i, f := range s.files() {
-		if h.has&(1<<i) != 0 && next < len(fds) {
+		if h.Has&(1<<i) != 0 && next < len(fds) {
 			*f = os.NewFile(uintptr(fds[next]), "handed")
 			next++
 		}

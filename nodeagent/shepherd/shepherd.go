@@ -2,10 +2,12 @@ package shepherd
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 
@@ -64,8 +66,8 @@ func single(args []string, now func() time.Time) error {
 	answer(launch.Started{Start: s.startMS})
 	unix.Close(launch.OrderFD)
 	var k keeper
-	_, err = mind(s, now, &k)
-	k.wait()
+	_, err = mind(s, now, &k, 0)
+	k.Wait()
 	return err
 }
 
@@ -87,8 +89,8 @@ func warm(args []string, now func() time.Time) error {
 	if err := drop(id); err != nil {
 		return fmt.Errorf("giving up root: %w", err)
 	}
-	k := &keeper{after: keepAfter}
-	defer k.wait()
+	var k keeper
+	defer k.Wait()
 	in := launch.NewReceiver(sock)
 	for {
 		s, err := receive(in, now)
@@ -99,7 +101,7 @@ func warm(args []string, now func() time.Time) error {
 			return err
 		}
 		s.forker = pid
-		clean, err := mind(s, now, k)
+		clean, err := mind(s, now, &k, keepAfter)
 		if err != nil || !clean {
 			return err
 		}
@@ -109,9 +111,12 @@ func warm(args []string, now func() time.Time) error {
 	}
 }
 
+// keeper waits for the records that are being made durable.
+type keeper struct{ sync.WaitGroup }
+
 // mind follows a step to its end, leaves its record and tells the agent. clean says that nothing of
 // the step is left here.
-func mind(s *step, now func() time.Time, k *keeper) (clean bool, err error) {
+func mind(s *step, now func() time.Time, k *keeper, wait time.Duration) (clean bool, err error) {
 	defer s.close()
 	l := newLink(s.plan.AgentSocket, Hello{Key: s.plan.Key, PID: os.Getpid(), Start: s.startMS})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -124,7 +129,12 @@ func mind(s *step, now func() time.Time, k *keeper) (clean bool, err error) {
 		return false, fmt.Errorf("step %s: record: %w", s.plan.Key, err)
 	}
 	s.close() // with the record there, nobody asks for the lock any more
-	k.add(s.plan.StepDir)
+	folder := s.plan.StepDir
+	k.Go(func() {
+		if err := keep(folder, wait); err != nil {
+			fmt.Fprintf(os.Stderr, "step %s: record: %v\n", record.Key, err)
+		}
+	})
 	told := l.tell(Up{Ended: record}) // an agent that is away will find the record
 	cancel()
 	l.hangUp()
@@ -135,9 +145,11 @@ func mind(s *step, now func() time.Time, k *keeper) (clean bool, err error) {
 }
 
 func answer(a launch.Started) error {
-	c := new(launch.Coder)
-	a.Code(c)
-	return launch.Pass(launch.OrderFD, c.Bytes())
+	data, err := json.Marshal(a)
+	if err != nil {
+		return err
+	}
+	return launch.Pass(launch.OrderFD, data)
 }
 
 func errnoOf(err error) int {

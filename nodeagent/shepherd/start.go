@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"syscall"
@@ -53,8 +52,8 @@ func (s *step) close() {
 
 // startFailure is why a child did not reach its script.
 type startFailure struct {
-	stage uint32
-	errno syscall.Errno
+	Stage uint32        `json:"stage"`
+	Errno syscall.Errno `json:"errno"`
 }
 
 // begin makes the step's first process: our own child or, with shepherd set, that of the shepherd
@@ -71,6 +70,9 @@ func begin(p *launch.Plan, dir, lock int, shepherd int, now func() time.Time) (*
 
 func (s *step) make(shepherd int, now func() time.Time) error {
 	p := s.plan
+	if err := s.openOwn(); err != nil {
+		return err
+	}
 	group := -1
 	if p.Group.Unified != "" {
 		fd, err := unix.Open(p.Group.Unified, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -79,9 +81,6 @@ func (s *step) make(shepherd int, now func() time.Time) error {
 		}
 		defer unix.Close(fd)
 		group = fd
-	}
-	if err := s.openOwn(group); err != nil {
-		return err
 	}
 	f, err := openSpooled(p)
 	if err != nil {
@@ -94,27 +93,20 @@ func (s *step) make(shepherd int, now func() time.Time) error {
 	return s.handFolder()
 }
 
-// openOwn opens the control files, which only root may open. group is the step's version 2 directory.
-func (s *step) openOwn(group int) error {
+// openOwn opens the control files, which only root may open.
+func (s *step) openOwn() error {
 	g := s.plan.Group
+	var err error
 	for _, open := range []struct {
 		path string
 		mode int
 		to   **os.File
-	}{{g.KillFile(), unix.O_WRONLY, &s.kill}, {g.UsageFile(), unix.O_RDONLY, &s.usage}, {g.EventsFile(), unix.O_RDONLY, &s.events}} {
+	}{{g.KillFile(), os.O_WRONLY, &s.kill}, {g.OOMFile(), os.O_RDONLY, &s.oom}, {g.UsageFile(), os.O_RDONLY, &s.usage},
+		{g.EventsFile(), os.O_RDONLY, &s.events}} {
 		if open.path == "" {
 			continue
 		}
-		name := filepath.Base(open.path)
-		fd, err := unix.Openat(group, name, open.mode|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
-		if err != nil {
-			return &os.PathError{Op: "open", Path: open.path, Err: err}
-		}
-		*open.to = os.NewFile(uintptr(fd), name)
-	}
-	var err error
-	if path := g.OOMFile(); path != "" {
-		if s.oom, err = openPlain(path, unix.O_RDONLY); err != nil {
+		if *open.to, err = openPlain(open.path, open.mode); err != nil {
 			return err
 		}
 	}
@@ -205,17 +197,16 @@ func (s *step) sign() error {
 	return errors.Join(err, f.Close())
 }
 
-// handFolder lets the shepherds' group into the step's folder, where the record will be written. The
-// folder stays root's and is sticky: the record's file is theirs, and so they can rename it, but not
-// the script, which is the user's, nor the lock.
+// handFolder gives the step's folder to the shepherds' uid, which will write the record there. Before
+// the script was executed nobody but root could change the folder.
 func (s *step) handFolder() error {
 	if s.plan.Rootless {
 		return nil
 	}
 	dir := int(s.dir.Fd())
-	err := unix.Fchown(dir, 0, s.plan.StepGID)
+	err := unix.Fchown(dir, s.plan.StepUID, s.plan.AgentGID)
 	if err == nil {
-		err = unix.Fchmod(dir, unix.S_ISVTX|0o771)
+		err = unix.Fchmod(dir, unix.S_ISGID|0o751) // new files are the agent's group's to read
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("step's folder: %w", err), s.abandon())
@@ -299,16 +290,16 @@ func (f *startFailure) text(p *launch.Plan) string {
 		stageStdout: "could not open stdout file " + p.StdOut,
 		stageStderr: "could not open stderr file " + p.StdErr,
 		stageExec:   "execve(): " + p.Script,
-	}[f.stage]
+	}[f.Stage]
 	if name == "" {
-		name = "start of stage " + strconv.Itoa(int(f.stage))
+		name = "start of stage " + strconv.Itoa(int(f.Stage))
 	}
-	return name + ": " + errnoText(f.errno)
+	return name + ": " + errnoText(f.Errno)
 }
 
 // blame is whose fault it was.
 func (f *startFailure) blame() job.Cause {
-	switch f.stage {
+	switch f.Stage {
 	case stageStdin, stageStdout, stageStderr, stageExec:
 		return job.CauseUser
 	}
