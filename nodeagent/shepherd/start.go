@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"syscall"
@@ -52,8 +53,8 @@ func (s *step) close() {
 
 // startFailure is why a child did not reach its script.
 type startFailure struct {
-	Stage uint32        `json:"stage"`
-	Errno syscall.Errno `json:"errno"`
+	stage uint32
+	errno syscall.Errno
 }
 
 // begin makes the step's first process: our own child or, with shepherd set, that of the shepherd
@@ -70,9 +71,6 @@ func begin(p *launch.Plan, dir, lock int, shepherd int, now func() time.Time) (*
 
 func (s *step) make(shepherd int, now func() time.Time) error {
 	p := s.plan
-	if err := s.openOwn(); err != nil {
-		return err
-	}
 	group := -1
 	if p.Group.Unified != "" {
 		fd, err := unix.Open(p.Group.Unified, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -81,6 +79,9 @@ func (s *step) make(shepherd int, now func() time.Time) error {
 		}
 		defer unix.Close(fd)
 		group = fd
+	}
+	if err := s.openOwn(group); err != nil {
+		return err
 	}
 	f, err := openSpooled(p)
 	if err != nil {
@@ -93,20 +94,27 @@ func (s *step) make(shepherd int, now func() time.Time) error {
 	return s.handFolder()
 }
 
-// openOwn opens the control files, which only root may open.
-func (s *step) openOwn() error {
+// openOwn opens the control files, which only root may open. group is the step's version 2 directory.
+func (s *step) openOwn(group int) error {
 	g := s.plan.Group
-	var err error
 	for _, open := range []struct {
 		path string
 		mode int
 		to   **os.File
-	}{{g.KillFile(), os.O_WRONLY, &s.kill}, {g.OOMFile(), os.O_RDONLY, &s.oom}, {g.UsageFile(), os.O_RDONLY, &s.usage},
-		{g.EventsFile(), os.O_RDONLY, &s.events}} {
+	}{{g.KillFile(), unix.O_WRONLY, &s.kill}, {g.UsageFile(), unix.O_RDONLY, &s.usage}, {g.EventsFile(), unix.O_RDONLY, &s.events}} {
 		if open.path == "" {
 			continue
 		}
-		if *open.to, err = openPlain(open.path, open.mode); err != nil {
+		name := filepath.Base(open.path)
+		fd, err := unix.Openat(group, name, open.mode|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+		if err != nil {
+			return &os.PathError{Op: "open", Path: open.path, Err: err}
+		}
+		*open.to = os.NewFile(uintptr(fd), name)
+	}
+	var err error
+	if path := g.OOMFile(); path != "" {
+		if s.oom, err = openPlain(path, unix.O_RDONLY); err != nil {
 			return err
 		}
 	}
@@ -161,6 +169,10 @@ func (s *step) forkChild(f files, group, shepherd int, now func() time.Time) err
 	}
 	defer unix.Close(pair[0])
 	prog := compose(s.plan, f, pair[1])
+	if err := s.sign(); err != nil { // the child is found below us before it has reached its script
+		unix.Close(pair[1])
+		return err
+	}
 	s.start = now()
 	s.startMS = s.start.UnixMilli()
 	syscall.ForkLock.Lock()
@@ -197,16 +209,17 @@ func (s *step) sign() error {
 	return errors.Join(err, f.Close())
 }
 
-// handFolder gives the step's folder to the shepherds' uid, which will write the record there. Before
-// the script was executed nobody but root could change the folder.
+// handFolder lets the shepherds' group into the step's folder, where the record will be written. The
+// folder stays root's and is sticky: the record's file is theirs, and so they can rename it, but not
+// the script, which is the user's, nor the lock.
 func (s *step) handFolder() error {
 	if s.plan.Rootless {
 		return nil
 	}
 	dir := int(s.dir.Fd())
-	err := unix.Fchown(dir, s.plan.StepUID, s.plan.AgentGID)
+	err := unix.Fchown(dir, 0, s.plan.StepGID)
 	if err == nil {
-		err = unix.Fchmod(dir, unix.S_ISGID|0o751) // new files are the agent's group's to read
+		err = unix.Fchmod(dir, unix.S_ISVTX|0o771)
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("step's folder: %w", err), s.abandon())
@@ -290,16 +303,16 @@ func (f *startFailure) text(p *launch.Plan) string {
 		stageStdout: "could not open stdout file " + p.StdOut,
 		stageStderr: "could not open stderr file " + p.StdErr,
 		stageExec:   "execve(): " + p.Script,
-	}[f.Stage]
+	}[f.stage]
 	if name == "" {
-		name = "start of stage " + strconv.Itoa(int(f.Stage))
+		name = "start of stage " + strconv.Itoa(int(f.stage))
 	}
-	return name + ": " + errnoText(f.Errno)
+	return name + ": " + errnoText(f.errno)
 }
 
 // blame is whose fault it was.
 func (f *startFailure) blame() job.Cause {
-	switch f.Stage {
+	switch f.stage {
 	case stageStdin, stageStdout, stageStderr, stageExec:
 		return job.CauseUser
 	}

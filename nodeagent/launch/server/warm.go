@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -206,16 +205,17 @@ func (s *Server) order(ctx context.Context, p *launch.Plan, c *claim) (int64, er
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
-	// A child that hangs while it opens the user's files (a dead file server, a pipe that nobody reads)
-	// must not keep its slot from others.
+	// A child that hangs while it opens the user's files (a dead file server) must not keep its slot from
+	// others.
 	release := sync.OnceFunc(func() { <-s.forks })
 	defer time.AfterFunc(forkPatience, release).Stop()
 	defer release()
-	body, err := json.Marshal(p)
-	if err != nil {
-		return 0, err
+	code := new(launch.Coder)
+	p.Code(code, false)
+	if len(code.Bytes()) > launch.MaxFrame {
+		return 0, fmt.Errorf("plan of %d bytes is over MaxFrame %d", len(code.Bytes()), launch.MaxFrame)
 	}
-	msg, rights := launch.Frame(body), unix.UnixRights(c.dir, c.lock)
+	msg, rights := launch.Frame(code.Bytes()), unix.UnixRights(c.dir, c.lock)
 	mode := s.mode(p)
 	for {
 		var one *pair
@@ -224,11 +224,12 @@ func (s *Server) order(ctx context.Context, p *launch.Plan, c *claim) (int64, er
 		}
 		fresh := one == nil
 		if fresh {
+			var err error
 			if one, err = s.spawn(mode); err != nil {
 				return 0, err
 			}
 		}
-		answer, err := one.ask(msg, rights)
+		answer, err := s.ask(ctx, one, p.Key, msg, rights)
 		if err == nil && answer.Err == "" {
 			s.busy(one)
 			return answer.Start, nil
@@ -265,6 +266,35 @@ func refusal(a *launch.Started) error {
 // errUntouched means that nobody can have acted on a plan.
 var errUntouched = errors.New("nobody has read the plan")
 
+// Bounds of a start, from its plan to its answer. A child may stand still before it has executed its
+// script: on a dead file server, or since its user stopped it. It is killed then, which the pair survives.
+const (
+	startWait = 30 * time.Second
+	stopWait  = 2 * time.Second  // when the launcher ends
+	killWait  = 10 * time.Second // for the answer after the kill
+)
+
+// ask has a pair start a step, and ends the step when that takes too long.
+func (s *Server) ask(ctx context.Context, one *pair, k launch.Key, msg, rights []byte) (*launch.Started, error) {
+	guard := time.AfterFunc(s.startWait, func() { s.cutStart(one, k, s.startWait) })
+	defer guard.Stop()
+	stop := context.AfterFunc(ctx, func() { guard.Reset(min(stopWait, s.startWait)) })
+	defer stop()
+	answer, err := one.ask(msg, rights)
+	if !guard.Stop() {
+		one.uses = maxUses // what is under way for this start must not meet the next
+	}
+	return answer, err
+}
+
+// cutStart kills what a start has made so far.
+func (s *Server) cutStart(one *pair, k launch.Key, after time.Duration) {
+	s.log.Warn("a step is killed that does not come to its script", "job", k.Job, "run", k.Run, "step", k.Step, "after", after)
+	if err := errors.Join(s.kill(k), one.orders.SetDeadline(time.Now().Add(killWait))); err != nil {
+		s.log.Error("ending a start", "job", k.Job, "run", k.Run, "err", err)
+	}
+}
+
 // ask sends a plan and reads the answer. When the peer is gone before it has read all of the plan, the
 // kernel says so with another error than after: nothing was started then.
 func (p *pair) ask(msg, rights []byte) (*launch.Started, error) {
@@ -275,13 +305,16 @@ func (p *pair) ask(msg, rights []byte) (*launch.Started, error) {
 	if err != nil {
 		return nil, errors.Join(errUntouched, err)
 	}
-	answer := new(launch.Started)
-	err = launch.ReadFrame(p.orders, answer)
+	body, err := launch.ReadMessage(p.orders)
 	switch {
 	case errors.Is(err, unix.ECONNRESET):
 		return nil, errors.Join(errUntouched, err)
 	case errors.Is(err, io.EOF):
 		return nil, io.ErrUnexpectedEOF
+	case err != nil:
+		return nil, err
 	}
-	return answer, err
+	answer, code := new(launch.Started), launch.Reading(body)
+	answer.Code(code)
+	return answer, code.Err()
 }

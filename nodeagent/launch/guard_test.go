@@ -1,0 +1,139 @@
+package launch_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tensorgrid/tensorgrid/internal/cred"
+	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
+)
+
+// TestOutputToAPipeThatNobodyReads: the start does not wait for a reader, and the user is told.
+func TestOutputToAPipeThatNobodyReads(t *testing.T) {
+	for _, driver := range []string{"auto", "none"} {
+		t.Run(driver, func(t *testing.T) {
+			n := newNode(t, "cgroup_driver = "+driver)
+			must(t, unix.Mkfifo(n.dir+"/home/fifo", 0o666))
+			must(t, os.Chown(n.dir+"/home/fifo", userID, userID))
+			k := n.start(n.order("#!/bin/sh\necho hi", func(l *cred.Launch) { l.StdOut = "fifo" }))
+			if r := n.wait(k); r.Signal != 53 || !strings.Contains(r.StdoutError, "could not open stdout file fifo") {
+				t.Errorf("got %+v", *r)
+			}
+			n.release(k)
+			in := n.start(n.order("#!/bin/sh\ncat; echo over", func(l *cred.Launch) { l.StdIn = "fifo" }))
+			if r := n.wait(in); r.ExitCode != 0 || r.Signal != 0 || n.read("out") != "over\n" {
+				t.Errorf("got %+v, output %q", *r, n.read("out"))
+			}
+			n.release(in)
+		})
+	}
+}
+
+// TestOutputToAPipeWithAReader: the descriptors that a job gets wait as ever.
+func TestOutputToAPipeWithAReader(t *testing.T) {
+	n := newNode(t)
+	path := n.dir + "/home/fifo"
+	must(t, unix.Mkfifo(path, 0o666))
+	must(t, os.Chown(path, userID, userID))
+	reader, err := os.OpenFile(path, os.O_RDWR, 0)
+	must(t, err)
+	defer reader.Close()
+	script := "#!/usr/bin/python3\nimport fcntl, os\nfor fd in 0, 1, 2: os.write(1, b'%d ' % (fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_NONBLOCK))"
+	k := n.start(n.order(script, func(l *cred.Launch) { l.StdOut = "fifo" }))
+	if r := n.wait(k); r.ExitCode != 0 || r.Signal != 0 {
+		t.Errorf("got %+v", *r)
+	}
+	var buf [64]byte
+	got, err := reader.Read(buf[:])
+	if string(buf[:got]) != "0 0 0 " {
+		t.Errorf("got %q %v", buf[:got], err)
+	}
+	n.release(k)
+}
+
+// TestStartThatHangsCanBeKilled freezes the run's group, so that the second step's first process stands
+// still before its script: a kill ends it, and the pair that started it goes on.
+func TestStartThatHangsCanBeKilled(t *testing.T) {
+	n := newNode(t)
+	first := n.start(n.order("#!/bin/sh\necho up\nsleep 100"))
+	n.waitFor("out", "up")
+	second := n.order("#!/bin/sh\necho second >second", func(l *cred.Launch) { l.JobID, l.Step, l.StdOut = first.Job, 3, "out2" })
+	freeze := n.groupOf(first) + "/cgroup.freeze"
+	must(t, os.WriteFile(freeze, []byte("1"), 0))
+	answer, err := n.send(launch.Request{Start: n.sign(second)})
+	must(t, err)
+	k := second.key()
+	select {
+	case r := <-answer:
+		t.Fatalf("it did not hang: %+v", r)
+	case <-time.After(500 * time.Millisecond):
+	}
+	if r := n.ask(launch.Request{Kill: &k}); r.Err != "" {
+		t.Error(r.Err)
+	}
+	select {
+	case r := <-answer:
+		if r.Err != "" {
+			t.Errorf("start: %+v", r)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the kill did not end the start")
+	}
+	if r := n.wait(k); r.Signal != 9 {
+		t.Errorf("got %+v", *r)
+	}
+	must(t, os.WriteFile(freeze, []byte("0"), 0))
+	n.release(k)
+	n.ask(launch.Request{Kill: &first})
+	n.wait(first)
+	n.release(first)
+	if _, err := os.Stat(n.dir + "/home/second"); err == nil {
+		t.Error("the script ran")
+	}
+}
+
+// groupOf is the version 2 group of a run.
+func (n *node) groupOf(k launch.Key) string {
+	n.t.Helper()
+	pattern := "/sys/fs/cgroup/%stensorgrid/test_n1/job_" + fmt.Sprintf("%d.%d", k.Job, k.Run)
+	for _, root := range []string{"unified/", "", "*/", "*/*/", "*/*/*/"} {
+		if found, _ := filepath.Glob(fmt.Sprintf(pattern, root)); len(found) == 1 {
+			if _, err := os.Stat(found[0] + "/cgroup.freeze"); err == nil {
+				return found[0]
+			}
+		}
+	}
+	n.t.Skip("no version 2 group here")
+	return ""
+}
+
+// TestStepUIDCanChangeItsRecordOnly tries all that the shepherds' uid could do in a step's folder.
+func TestStepUIDCanChangeItsRecordOnly(t *testing.T) {
+	n := newNode(t)
+	k := n.start(n.order("#!/bin/sh\necho up\nwhile [ ! -e go ]; do sleep 0.02; done\nexec cat $0"))
+	n.waitFor("out", "up")
+	folder := launch.StepFolder(n.spool, k)
+	for _, try := range []string{"echo x >new && mv -f new script", "rm -f script", "mv script other", "echo x >script", "rm -f lock",
+		"mv lock other", "ln -sf /etc/passwd lock", "echo 1 0 >lock"} {
+		cmd := exec.Command("/bin/sh", "-c", try)
+		cmd.Dir = folder
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: stepID, Gid: stepID, Groups: []uint32{agentID}}}
+		if err := cmd.Run(); err == nil {
+			t.Errorf("the shepherds' uid can: %s", try)
+		}
+	}
+	must(t, os.WriteFile(n.dir+"/home/go", nil, 0o644))
+	if r := n.wait(k); r.ExitCode != 0 || !strings.Contains(n.read("out"), "exec cat $0") {
+		t.Errorf("got %+v, output %q", *r, n.read("out"))
+	}
+	n.recordOf(k)
+	n.release(k)
+}
