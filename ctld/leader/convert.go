@@ -1,6 +1,8 @@
 package leader
 
 import (
+	"strings"
+
 	"github.com/tensorgrid/tensorgrid/api/logpb"
 	"github.com/tensorgrid/tensorgrid/api/nodepb"
 	"github.com/tensorgrid/tensorgrid/conf"
@@ -11,7 +13,7 @@ const maxText = 1024
 
 func clip(s string) string {
 	if len(s) > maxText {
-		return s[:maxText]
+		return strings.ToValidUTF8(s[:maxText], "")
 	}
 	return s
 }

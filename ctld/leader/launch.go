@@ -71,7 +71,7 @@ func (l *Leader) credential(view state.Viewer, j *state.Job, node string) *cred.
 		Append: spec.OpenMode == "append" || spec.OpenMode == "" && cfg.JobFileAppend,
 		Umask:  spec.Umask, TimeLimit: nodeLimit(view, j), KillWait: cfg.KillWait, Signal: spec.Signal,
 		SharedFS: shared, Requeue: spec.Requeue > 0 || spec.Requeue == 0 && cfg.JobRequeue,
-		Lease:   l.lease(view, j).Milliseconds(),
+		Lease:   j.Lease,
 		JobName: jobName(j), Partition: j.Partition, Account: spec.Account, Restarts: j.Restarts,
 	}
 }

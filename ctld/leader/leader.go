@@ -40,6 +40,8 @@ type Leader struct {
 	nodepb.UnimplementedNodeServer
 	Deps
 
+	envs userEnvs
+
 	mu       sync.Mutex
 	term     *term // nil while this controller does not lead
 	sessions map[string]*session
@@ -111,13 +113,15 @@ func (l *Leader) lead(ctx, won context.Context) {
 // errNotLeading ends the sessions of a term that is over.
 var errNotLeading = errors.New("this controller leads no more")
 
-// configure puts the configuration file into the state where it differs. It is false when the term is over.
+// configure puts the configuration file into a state that has none yet. What the cluster runs under
+// changes by reconfigure alone: an old file on a controller that comes to lead must not undo it. It
+// is false when the term is over.
 func (l *Leader) configure(ctx context.Context) bool {
 	for {
-		cmd := SetConfig(l.Config())
-		if old := l.Log.View().Config(); old != nil && old.Digest == cmd.Digest {
+		if old := l.Log.View().Config(); old != nil && old.Digest != "" {
 			return true
 		}
+		cmd := SetConfig(l.Config())
 		results, err := l.propose(ctx, &logpb.Command{Of: &logpb.Command_SetConfig{SetConfig: cmd}})
 		if err == nil {
 			if r := results[0].Refused; r != nil {
@@ -125,14 +129,20 @@ func (l *Leader) configure(ctx context.Context) bool {
 			}
 			return true
 		}
-		if errors.Is(err, replica.ErrTooLarge) {
-			l.Logger.Error("the configuration is too large for the log; the old one stays", "error", err)
+		if ctx.Err() == nil && !passes(err) {
+			l.Logger.Error("the configuration cannot go into the log; the cluster has none until reconfigure brings one", "file", l.Config().Source, "error", err)
 			return true
 		}
 		if !l.pause(ctx, retryDelay) {
 			return false
 		}
 	}
+}
+
+// passes tells whether a proposal that failed so may be taken when it is made again.
+func passes(err error) bool {
+	return errors.Is(err, replica.ErrBusy) || errors.Is(err, replica.ErrUnknown) || errors.Is(err, replica.ErrNotLeader) ||
+		errors.Is(err, replica.ErrNoLeader)
 }
 
 // retryDelay is how long a loop waits after a proposal that was not taken.

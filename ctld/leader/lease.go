@@ -55,38 +55,23 @@ func (s *session) renewed() {
 	s.health.renewed = s.l.Now()
 }
 
-// leaseOver tells whether the run's shepherd must have ended it by now: its node is silent, and no
-// renewal that a leader gave can have kept it for longer. Earlier leaders' renewals were given
-// before this term began.
-func (l *Leader) leaseOver(t *term, view state.Viewer, j *state.Job, now time.Time, lease time.Duration) bool {
-	silent := false
-	var last time.Time
-	for i := range j.Allocs {
-		if i < len(j.Done) && j.Done[i] {
-			continue
-		}
-		n := view.Node(j.Allocs[i].Node)
-		if n == nil || n.State != node.Down && n.Flags&node.NotResponding == 0 {
-			continue
-		}
-		silent = true
-		h := t.health(n.Name)
-		h.mu.Lock()
-		if h.renewed.After(last) {
-			last = h.renewed
-		}
-		h.mu.Unlock()
+// leaseOver tells whether the run's shepherd must have ended it by now: its node, the first of the
+// run, is silent, and no renewal that a leader gave can have kept it for longer. Earlier leaders'
+// renewals were given before this term began.
+func (l *Leader) leaseOver(t *term, view state.Viewer, j *state.Job, now time.Time) bool {
+	if j.Lease <= 0 || len(j.Allocs) == 0 || len(j.Done) > 0 && j.Done[0] {
+		return false
 	}
+	n := view.Node(j.Allocs[0].Node)
+	if n == nil || n.State != node.Down && n.Flags&node.NotResponding == 0 {
+		return false
+	}
+	h := t.health(n.Name)
+	h.mu.Lock()
+	last := h.renewed
+	h.mu.Unlock()
 	if last.Before(t.began) {
 		last = t.began
 	}
-	return silent && now.Sub(last) >= lease+leaseSkew
-}
-
-// lease is how long a run outlives the last word of a leader; 0 = it is never ended by that.
-func (l *Leader) lease(view state.Viewer, j *state.Job) time.Duration {
-	if j.Spec.Requeue < 0 || j.Spec.Requeue == 0 && !view.Config().JobRequeue {
-		return 0
-	}
-	return l.Config().JobLease
+	return now.Sub(last) >= time.Duration(j.Lease)*time.Millisecond+leaseSkew
 }

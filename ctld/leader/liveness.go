@@ -42,8 +42,9 @@ func (l *Leader) judge(t *term, n *state.Node, interval time.Duration) *logpb.No
 	}
 	quiet := l.Now().Sub(t.lastHeard(n.Name))
 	flagged := n.Flags&node.NotResponding != 0
+	down := l.Config().SlurmdTimeout // 0: never
 	switch {
-	case quiet >= l.Config().SlurmdTimeout:
+	case down > 0 && quiet >= down:
 		if n.State != node.Down {
 			l.Logger.Warn("node is down: not heard", "node", n.Name, "quiet", quiet)
 			return &logpb.NodeSilent{Node: n.Name, Silent: true, Down: true, Reason: "Not responding"}

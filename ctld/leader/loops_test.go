@@ -291,22 +291,3 @@ func TestOldNumbersWait(t *testing.T) {
 		}
 	}
 }
-
-func TestConfigurationIsProposedWhereItDiffers(t *testing.T) {
-	inBench(t, func(b *bench) {
-		sets := func() int { return b.log.count(func(c *logpb.Command) bool { return c.GetSetConfig() != nil }) }
-		_, r := b.lead("c1")
-		r.lose()
-		_, r = b.lead("c2")
-		if n := sets(); n != 1 {
-			t.Errorf("set %d times", n)
-		}
-		r.lose()
-		b.cfg = testConfig()
-		b.cfg.Nodes[0].Weight = 5
-		b.lead("c3")
-		if n := sets(); n != 2 {
-			t.Errorf("set %d times after a change", n)
-		}
-	})
-}

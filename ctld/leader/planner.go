@@ -2,6 +2,7 @@ package leader
 
 import (
 	"cmp"
+	"maps"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -11,6 +12,7 @@ import (
 	"github.com/tensorgrid/tensorgrid/ctld/replica"
 	"github.com/tensorgrid/tensorgrid/ctld/sched"
 	"github.com/tensorgrid/tensorgrid/ctld/state"
+	"github.com/tensorgrid/tensorgrid/internal/job"
 )
 
 // maxPlanBytes is how large one Plan command gets: below the log's limit, with room for the frame.
@@ -111,6 +113,10 @@ func (p *planner) round(view state.Viewer, said []*offer) (again bool, wait time
 	if due {
 		d = sched.Plan(guess.Sched(), now, p.l.Policy)
 		p.planned, p.next, p.fresh = capacity, d.Wake, false
+		for i := range d.Starts {
+			d.Starts[i].Lease = p.l.Config().JobLease.Milliseconds()
+		}
+		p.memory.compare(guess)
 		reasons, later := p.memory.commands(d, began)
 		if later && (p.next == 0 || p.next > now+reasonQuiet.Milliseconds()) {
 			p.next = now + reasonQuiet.Milliseconds()
@@ -229,6 +235,28 @@ func (m *planMemory) commands(d *sched.Decision, now time.Time) (cmds []*logpb.C
 	m.classes = classes
 	flush()
 	return cmds, later
+}
+
+// verdicts is what a view must offer to tell which of the planner's words the state still has.
+type verdicts interface {
+	// Verdict gives the planner's last word on a class, "" when there is none; ok is false when
+	// nothing of the class waits.
+	Verdict(class string) (r job.Reason, ok bool)
+}
+
+// compare forgets what the state has dropped since it was told: the class left and came back, or a
+// job was changed.
+func (m *planMemory) compare(view state.Viewer) {
+	if v, ok := view.(verdicts); ok {
+		maps.DeleteFunc(m.classes, func(class string, was told) bool {
+			r, ok := v.Verdict(class)
+			return ok && r == "" && was.Reason != job.ReasonNone
+		})
+	}
+	maps.DeleteFunc(m.jobs, func(id uint32, was sched.Reason) bool {
+		j := view.Job(id)
+		return j != nil && j.Reason == "" && was.Reason != job.ReasonNone
+	})
 }
 
 // forget makes the next plan tell everything again: it is not known what the state has.

@@ -77,7 +77,7 @@ func (l *Leader) dueTimers(t *term, view state.Viewer) []timerKey {
 				due = append(due, timerKey{j.ID, j.Run, "time_limit"})
 			}
 		}
-		if lease := l.lease(view, j); lease > 0 && l.leaseOver(t, view, j, now, lease) {
+		if l.leaseOver(t, view, j, now) {
 			due = append(due, timerKey{j.ID, j.Run, "lease_over"})
 		}
 	}
@@ -89,10 +89,17 @@ func (l *Leader) purge(view state.Viewer) *logpb.Command {
 	cfg := l.Config()
 	before := l.Now().Add(-cfg.MinJobAge).UnixMilli()
 	all, pending, running := view.Counts()
-	if all-pending-running <= int(cfg.MaxEndedJobs) && !anyEndedBefore(view, before) {
+	if all-pending-running <= int(cfg.MaxEndedJobs) && !anyEndedBefore(view, before) && !staleBlobs(view, l.Now()) {
 		return nil
 	}
 	return &logpb.Command{Of: &logpb.Command_Purge{Purge: &logpb.Purge{EndedBeforeMs: before, Keep: cfg.MaxEndedJobs, Max: maxPurge}}}
+}
+
+// staleBlobs tells whether there are blobs that no job has referred to for so long that a purge
+// takes them.
+func staleBlobs(view state.Viewer, now time.Time) bool {
+	v, ok := view.(interface{ StaleBlobs(now int64) bool })
+	return ok && v.StaleBlobs(now.UnixMilli())
 }
 
 func anyEndedBefore(view state.Viewer, before int64) bool {
