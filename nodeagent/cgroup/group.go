@@ -1,7 +1,6 @@
 package cgroup
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -273,13 +272,12 @@ func field(path, name string) (int64, error) {
 
 // Field takes the number after a name from the text of a control file; 0 when the name is not there.
 func Field(data []byte, name string) (int64, error) {
-	scan := bufio.NewScanner(bytes.NewReader(data))
-	for scan.Scan() {
-		if key, value, ok := strings.Cut(scan.Text(), " "); ok && key == name {
-			return strconv.ParseInt(strings.TrimSpace(value), 10, 64)
+	for line := range bytes.SplitSeq(data, []byte{'\n'}) {
+		if rest, ok := bytes.CutPrefix(line, []byte(name)); ok && len(rest) > 0 && rest[0] == ' ' {
+			return strconv.ParseInt(string(bytes.TrimSpace(rest)), 10, 64)
 		}
 	}
-	return 0, scan.Err()
+	return 0, nil
 }
 
 func numbers(data []byte) []int {

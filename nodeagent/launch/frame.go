@@ -10,15 +10,7 @@ import (
 // ReadFrame reads one frame into v. io.EOF means that the peer closed between frames. A frame over
 // MaxFrame is refused before anything of it is read.
 func ReadFrame(r io.Reader, v any) error {
-	var head [4]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil {
-		return err
-	}
-	n := binary.BigEndian.Uint32(head[:])
-	if n > MaxFrame {
-		return fmt.Errorf("frame of %d bytes is over MaxFrame %d", n, MaxFrame)
-	}
-	body, err := readBody(r, int(n))
+	body, err := ReadMessage(r)
 	if err != nil {
 		return err
 	}
@@ -26,6 +18,19 @@ func ReadFrame(r io.Reader, v any) error {
 		return fmt.Errorf("frame: %w", err)
 	}
 	return nil
+}
+
+// ReadMessage reads one frame, whatever is in it.
+func ReadMessage(r io.Reader) ([]byte, error) {
+	var head [4]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return nil, err
+	}
+	n := binary.BigEndian.Uint32(head[:])
+	if n > MaxFrame {
+		return nil, fmt.Errorf("frame of %d bytes is over MaxFrame %d", n, MaxFrame)
+	}
+	return readBody(r, int(n))
 }
 
 // readBody grows as bytes arrive, so that a length alone reserves no memory.

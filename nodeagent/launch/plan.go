@@ -6,49 +6,48 @@ import "github.com/tensorgrid/tensorgrid/nodeagent/cgroup"
 // credential and its own configuration; it is passed over sockets of root's only.
 // Times and durations are milliseconds.
 type Plan struct {
-	Key     Key      `json:"key"`
-	Cluster string   `json:"cluster"`
-	Node    string   `json:"node"`
-	UID     uint32   `json:"uid"`
-	GID     uint32   `json:"gid"`
-	Groups  []uint32 `json:"groups,omitempty"`
-	Umask   uint32   `json:"umask"`
+	Key    Key
+	Node   string
+	UID    uint32
+	GID    uint32
+	Groups []uint32
+	Umask  uint32
 
-	Script  string   `json:"script"` // absolute path of the staged script
-	Args    []string `json:"args,omitempty"`
-	Env     [][]byte `json:"env,omitempty"`
-	WorkDir string   `json:"work_dir"`
-	StdIn   string   `json:"stdin,omitempty"` // "" = /dev/null
-	StdOut  string   `json:"stdout,omitempty"`
-	StdErr  string   `json:"stderr,omitempty"` // "" = where standard output goes
-	Append  bool     `json:"append,omitempty"`
+	Script  string // absolute path of the staged script
+	Args    []string
+	Env     [][]byte
+	WorkDir string
+	StdIn   string // "" = /dev/null
+	StdOut  string
+	StdErr  string // "" = where standard output goes
+	Append  bool
 	// Spooled: StdOut and StdErr are files of the launcher's own spool, made before the ids are dropped.
-	Spooled bool `json:"spooled,omitempty"`
+	Spooled bool
 
-	TimeLimit    int64 `json:"limit_ms"` // from start; job.Unlimited = none
-	KillWait     int64 `json:"kill_wait_ms"`
-	Lease        int64 `json:"lease_ms,omitempty"` // 0 = none
-	WarnSignal   int   `json:"warn_signal,omitempty"`
-	WarnBefore   int64 `json:"warn_before_ms,omitempty"`
-	WarnBatch    bool  `json:"warn_batch,omitempty"`
-	Rootless     bool  `json:"rootless,omitempty"` // everything runs under one ordinary uid
-	StepUID      int   `json:"step_uid"`
-	StepGID      int   `json:"step_gid"`
-	AgentGID     int   `json:"agent_gid"`
+	TimeLimit    int64 // from start; job.Unlimited = none
+	KillWait     int64
+	Lease        int64 // 0 = none
+	WarnSignal   int
+	WarnBefore   int64
+	WarnBatch    bool
+	Rootless     bool // everything runs under one ordinary uid
+	StepUID      int
+	StepGID      int
+	AgentGID     int
 	StepDir      string
 	AgentSocket  string
 	LaunchSocket string
-	Group        *cgroup.Group `json:"group"`
+	Group        *cgroup.Group
 }
 
 // Started answers a plan.
 type Started struct {
-	Start int64  `json:"start_ms"`
-	Err   string `json:"err,omitempty"`
-	Errno int    `json:"errno,omitempty"`
-	Cause uint8  `json:"cause,omitempty"`
+	Start int64
+	Err   string
+	Errno int
+	Cause uint8
 	// Untouched: nothing was done for the plan, another pair may be asked.
-	Untouched bool `json:"untouched,omitempty"`
+	Untouched bool
 }
 
 // What gstepd is started as: its first argument. After Single and Warm come the shepherds' uid and
@@ -78,3 +77,6 @@ const (
 // LockPIDs is the length of the first line of a lock file: shepherd and session, and room. What
 // follows is the launcher's, and nobody else can write it.
 const LockPIDs = 24
+
+// RecordRoom is how many bytes of the disk a step's record has from the claim on.
+const RecordRoom = 512

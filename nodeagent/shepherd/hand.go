@@ -1,7 +1,6 @@
 package shepherd
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,16 +16,30 @@ import (
 )
 
 // handover is what a forker tells its shepherd of a step that it has started. The descriptors come in
-// the order of step.files; Has says which.
+// the order of step.files; has says which.
 type handover struct {
-	Plan   *launch.Plan  `json:"plan"` // without what only the start needs
-	PID    int           `json:"pid"`
-	Start  int64         `json:"start_ms"`
-	Boot   time.Duration `json:"boot"` // bootTime at the start
-	OOMWas int64         `json:"oom,omitempty"`
-	Failed *startFailure `json:"failed,omitempty"`
-	Notes  []string      `json:"notes,omitempty"`
-	Has    uint          `json:"has"`
+	plan   launch.Plan // without what only the start needs
+	pid    int
+	start  int64         // Unix ms
+	boot   time.Duration // bootTime at the start
+	oomWas int64
+	failed bool
+	why    startFailure
+	notes  []string
+	has    uint
+}
+
+func (h *handover) code(c *launch.Coder) {
+	h.plan.Code(c, true)
+	launch.Int(c, &h.pid)
+	launch.Int(c, &h.start)
+	launch.Int(c, &h.boot)
+	launch.Int(c, &h.oomWas)
+	c.Bool(&h.failed)
+	launch.Uint(c, &h.why.stage)
+	launch.Uint(c, &h.why.errno)
+	launch.List(c, &h.notes, launch.Text[string])
+	launch.Uint(c, &h.has)
 }
 
 // startForker makes our child that starts steps for us. It has the rights that we are about to give
@@ -100,16 +113,17 @@ func beginOrder(body []byte, fds []int, shepherd int, now func() time.Time) (*st
 		closeAll(fds)
 		return nil, fmt.Errorf("plan with %d descriptors: %w", len(fds), unix.EINVAL)
 	}
-	if err := json.Unmarshal(body, p); err != nil {
+	c := launch.Reading(body)
+	if p.Code(c, false); c.Err() != nil {
 		closeAll(fds)
-		return nil, fmt.Errorf("plan: %w", err)
+		return nil, fmt.Errorf("plan: %w", c.Err())
 	}
 	s, err := begin(p, fds[0], fds[1], shepherd, now)
 	if err != nil {
 		return nil, err
 	}
 	if f := s.failed; f != nil && f.blame() != job.CauseUser {
-		err := fmt.Errorf("%s: %w", f.text(p), f.Errno)
+		err := fmt.Errorf("%s: %w", f.text(p), f.errno)
 		err = errors.Join(err, s.abandon())
 		s.close()
 		return nil, err
@@ -118,21 +132,20 @@ func beginOrder(body []byte, fds []int, shepherd int, now func() time.Time) (*st
 }
 
 func hand(s *step, boot time.Duration) error {
-	short := *s.plan
-	short.Args, short.Env, short.Groups = nil, nil, nil
-	h := handover{Plan: &short, PID: s.pid, Start: s.startMS, Boot: boot, OOMWas: s.oomWas, Failed: s.failed, Notes: s.notes}
+	h := handover{plan: *s.plan, pid: s.pid, start: s.startMS, boot: boot, oomWas: s.oomWas, notes: s.notes}
+	if s.failed != nil {
+		h.failed, h.why = true, *s.failed
+	}
 	var fds []int
 	for i, f := range s.files() {
 		if *f != nil {
-			h.Has |= 1 << i
+			h.has |= 1 << i
 			fds = append(fds, int((*f).Fd()))
 		}
 	}
-	body, err := json.Marshal(h)
-	if err != nil {
-		return err
-	}
-	return launch.Pass(launch.HandFD, body, fds...)
+	c := new(launch.Coder)
+	h.code(c)
+	return launch.Pass(launch.HandFD, c.Bytes(), fds...)
 }
 
 // receive waits for the next step.
@@ -141,16 +154,19 @@ func receive(in *launch.Receiver, now func() time.Time) (*step, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := new(handover)
-	if err := json.Unmarshal(body, h); err != nil || h.Plan == nil {
+	h, c := new(handover), launch.Reading(body)
+	if h.code(c); c.Err() != nil {
 		closeAll(fds)
-		return nil, fmt.Errorf("step: %w", errors.Join(err, unix.EBADMSG))
+		return nil, fmt.Errorf("step: %w", c.Err())
 	}
-	s := &step{plan: h.Plan, pid: h.PID, startMS: h.Start, oomWas: h.OOMWas, failed: h.Failed, notes: h.Notes,
-		start: now().Add(h.Boot - bootTime())}
+	s := &step{plan: &h.plan, pid: h.pid, startMS: h.start, oomWas: h.oomWas, notes: h.notes,
+		start: now().Add(h.boot - bootTime())}
+	if h.failed {
+		s.failed = &h.why
+	}
 	next := 0
 	for i, f := range s.files() {
-		if h.Has&(1<<i) != 0 && next < len(fds) {
+		if h.has&(1<<i) != 0 && next < len(fds) {
 			*f = os.NewFile(uintptr(fds[next]), "handed")
 			next++
 		}

@@ -312,7 +312,7 @@ func (m *minder) finish() *Record {
 	r.Why = uint8(m.why)
 	if f := m.failed; f != nil {
 		r.Err, r.Cause = f.text(m.plan), uint8(f.blame())
-		switch f.Stage {
+		switch f.stage {
 		case stageStdin, stageStdout, stageStderr:
 			r.ExitCode, r.Signal, r.StdoutError = 0, outsideSignal, r.Err
 		}
@@ -356,9 +356,12 @@ func (s *step) oomKills() (int64, error) {
 	return cgroup.Field(data, "oom_kill")
 }
 
+// maxControl is what is read of a control file: the lines that we look for are far within it.
+const maxControl = 2048
+
 // readControl reads an open control file from its beginning.
 func readControl(f *os.File) ([]byte, error) {
-	buf := make([]byte, 4096)
+	buf := make([]byte, maxControl)
 	n, err := f.ReadAt(buf, 0)
 	if err == io.EOF {
 		err = nil

@@ -24,24 +24,28 @@ const (
 // noter writes notes to the user's standard error. That may be a pipe that nobody reads or a dead
 // file server, which must not hold up the shepherd: what does not fit is left out.
 type noter struct {
-	lines chan string
+	to    *os.File
+	lines chan string // nil before the first note
 	done  chan struct{}
 }
 
-func newNoter(f *os.File) *noter {
-	n := &noter{lines: make(chan string, maxNotes), done: make(chan struct{})}
-	go func() {
-		defer close(n.done)
-		for line := range n.lines {
-			if f != nil {
-				f.WriteString(line) // the user's disk may be full: there is nobody else to tell
-			}
-		}
-	}()
-	return n
+func newNoter(f *os.File) *noter { return &noter{to: f} }
+
+func (n *noter) write() {
+	defer close(n.done)
+	for line := range n.lines {
+		n.to.WriteString(line) // the user's disk may be full: there is nobody else to tell
+	}
 }
 
 func (n *noter) add(text string) {
+	if n.to == nil {
+		return
+	}
+	if n.lines == nil {
+		n.lines, n.done = make(chan string, maxNotes), make(chan struct{})
+		go n.write()
+	}
 	if !strings.HasPrefix(text, notePrefix) {
 		text = notePrefix + text
 	}
@@ -54,6 +58,9 @@ func (n *noter) add(text string) {
 // close waits for the notes to be written, for a while, and tells whether they were. No note may be
 // added after.
 func (n *noter) close() bool {
+	if n.lines == nil {
+		return true
+	}
 	close(n.lines)
 	select {
 	case <-n.done:

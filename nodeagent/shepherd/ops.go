@@ -170,10 +170,13 @@ func (c *program) openFiles(p *launch.Plan, f files) {
 	}
 }
 
+// open does not wait: our parent, who starts the jobs of others too, stands still until we have executed
+// the script. A pipe without anybody at its other end is an error (ENXIO, output) or empty (input).
 func (c *program) open(path string, flags int, fd uintptr, stage uint32) {
 	c.add(op{call: unix.SYS_OPENAT, note: stage,
-		arg: [5]uintptr{atCWD, c.str(path), uintptr(flags | unix.O_CLOEXEC | unix.O_NOCTTY), 0o666}})
+		arg: [5]uintptr{atCWD, c.str(path), uintptr(flags | unix.O_CLOEXEC | unix.O_NOCTTY | unix.O_NONBLOCK), 0o666}})
 	c.add(op{call: unix.SYS_DUP3, kind: useLast, arg: [5]uintptr{0, fd, 0}, note: stage})
+	c.add(op{call: unix.SYS_FCNTL, arg: [5]uintptr{fd, unix.F_SETFL, uintptr(flags & unix.O_APPEND)}, note: stage})
 }
 
 func (c *program) dup(from int, to uintptr) {

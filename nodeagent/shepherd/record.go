@@ -4,25 +4,26 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
 )
 
-// recordLength is what most records fit in: a file that was another step's is written over without a
-// change of length.
-const recordLength = 512
-
-// writeRecord puts the record into the step's folder, whole: under another name first.
+// writeRecord puts the record into the step's folder, whole: under another name first. The launcher has
+// made a file of that name for us; most records fit in it, so that a full disk does not matter.
 func writeRecord(dir *os.File, r *Record) error {
 	data, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	text := bytes.Repeat([]byte{' '}, max(recordLength, len(data)+1))
+	text := bytes.Repeat([]byte{' '}, max(launch.RecordRoom, len(data)+1))
 	copy(text, data)
 	text[len(text)-1] = '\n'
 	const tmp = RecordFile + ".new"
@@ -49,17 +50,51 @@ func writeRecord(dir *os.File, r *Record) error {
 }
 
 // keepAfter is how long a record waits for the controllers to take it before it is made durable
-// here. See keep.
+// here. See keeper.
 const keepAfter = 100 * time.Millisecond
 
-// keep makes the record in a step's folder durable, unless it is gone by then: it is deleted when the
+// keeper makes records durable, unless they are gone by then: a record is deleted when the
 // controllers' log holds it, which is the usual case and saves the disk two flushes. Whoever is told
 // of the end does not wait for this. A process's death loses nothing, since the kernel has the
 // record. Only a power loss before both leaves none, or one of another step; then the machine comes
 // back with another boot id, and every run of the old one counts as dead: nothing that anybody was
 // promised is lost.
-func keep(folder string, wait time.Duration) error {
-	time.Sleep(wait)
+type keeper struct {
+	after time.Duration
+	work  sync.WaitGroup
+
+	mu      sync.Mutex
+	folders []string
+}
+
+// add has the record in a step's folder made durable. Those that come meanwhile are looked at
+// together.
+func (k *keeper) add(folder string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.folders = append(k.folders, folder)
+	if len(k.folders) == 1 {
+		k.work.Go(k.run)
+	}
+}
+
+// wait waits for all to be durable.
+func (k *keeper) wait() { k.work.Wait() }
+
+func (k *keeper) run() {
+	time.Sleep(k.after)
+	k.mu.Lock()
+	folders := k.folders
+	k.folders = nil
+	k.mu.Unlock()
+	for _, folder := range folders {
+		if err := keep(folder); err != nil {
+			fmt.Fprintf(os.Stderr, "record in %s: %v\n", folder, err)
+		}
+	}
+}
+
+func keep(folder string) error {
 	for _, path := range []string{filepath.Join(folder, RecordFile), folder} {
 		f, err := openPlain(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK)
 		if errors.Is(err, fs.ErrNotExist) {

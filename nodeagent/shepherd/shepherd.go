@@ -2,12 +2,10 @@ package shepherd
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"sync"
 	"syscall"
 	"time"
 
@@ -66,8 +64,8 @@ func single(args []string, now func() time.Time) error {
 	answer(launch.Started{Start: s.startMS})
 	unix.Close(launch.OrderFD)
 	var k keeper
-	_, err = mind(s, now, &k, 0)
-	k.Wait()
+	_, err = mind(s, now, &k)
+	k.wait()
 	return err
 }
 
@@ -89,8 +87,8 @@ func warm(args []string, now func() time.Time) error {
 	if err := drop(id); err != nil {
 		return fmt.Errorf("giving up root: %w", err)
 	}
-	var k keeper
-	defer k.Wait()
+	k := &keeper{after: keepAfter}
+	defer k.wait()
 	in := launch.NewReceiver(sock)
 	for {
 		s, err := receive(in, now)
@@ -101,7 +99,7 @@ func warm(args []string, now func() time.Time) error {
 			return err
 		}
 		s.forker = pid
-		clean, err := mind(s, now, &k, keepAfter)
+		clean, err := mind(s, now, k)
 		if err != nil || !clean {
 			return err
 		}
@@ -111,12 +109,9 @@ func warm(args []string, now func() time.Time) error {
 	}
 }
 
-// keeper waits for the records that are being made durable.
-type keeper struct{ sync.WaitGroup }
-
 // mind follows a step to its end, leaves its record and tells the agent. clean says that nothing of
 // the step is left here.
-func mind(s *step, now func() time.Time, k *keeper, wait time.Duration) (clean bool, err error) {
+func mind(s *step, now func() time.Time, k *keeper) (clean bool, err error) {
 	defer s.close()
 	l := newLink(s.plan.AgentSocket, Hello{Key: s.plan.Key, PID: os.Getpid(), Start: s.startMS})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -129,12 +124,7 @@ func mind(s *step, now func() time.Time, k *keeper, wait time.Duration) (clean b
 		return false, fmt.Errorf("step %s: record: %w", s.plan.Key, err)
 	}
 	s.close() // with the record there, nobody asks for the lock any more
-	folder := s.plan.StepDir
-	k.Go(func() {
-		if err := keep(folder, wait); err != nil {
-			fmt.Fprintf(os.Stderr, "step %s: record: %v\n", record.Key, err)
-		}
-	})
+	k.add(s.plan.StepDir)
 	told := l.tell(Up{Ended: record}) // an agent that is away will find the record
 	cancel()
 	l.hangUp()
@@ -145,11 +135,9 @@ func mind(s *step, now func() time.Time, k *keeper, wait time.Duration) (clean b
 }
 
 func answer(a launch.Started) error {
-	data, err := json.Marshal(a)
-	if err != nil {
-		return err
-	}
-	return launch.Pass(launch.OrderFD, data)
+	c := new(launch.Coder)
+	a.Code(c)
+	return launch.Pass(launch.OrderFD, c.Bytes())
 }
 
 func errnoOf(err error) int {

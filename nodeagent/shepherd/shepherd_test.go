@@ -182,7 +182,7 @@ func TestRecordIsWholeOrNot(t *testing.T) {
 	if left, _ := os.ReadDir(path); len(left) != 1 {
 		t.Errorf("left %v", left)
 	}
-	if err := keep(path, 0); err != nil {
+	if err := keep(path); err != nil {
 		t.Error(err)
 	}
 }

@@ -25,7 +25,7 @@ import (
 // Limits of the launcher's socket.
 const (
 	MaxConns    = 8192 // connections: the agent's, and one a shepherd while it asks for a signal
-	MaxInflight = 256  // requests of one connection that are being worked on; more wait in the socket
+	MaxInflight = 1024 // requests of one connection that are being worked on; more wait in the socket
 	maxForks    = 16   // shepherds that are between their fork and their answer
 )
 
@@ -44,6 +44,8 @@ type Server struct {
 	crash   *os.File // where a shepherd's runtime writes when it crashes
 	now     func() time.Time
 	log     *slog.Logger
+
+	startWait time.Duration // how long a start may take
 }
 
 // New prepares a launcher: it opens the spool, the control groups and the authority's certificate.
@@ -71,7 +73,7 @@ func New(c *Conf, now func() time.Time, log *slog.Logger) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{conf: c, verify: v, spool: sp, groups: driver, reaper: newReaper(), null: null, crash: crash,
-		forks: make(chan struct{}, maxForks), sweeper: newSweeper(log), now: now, log: log}
+		forks: make(chan struct{}, maxForks), sweeper: newSweeper(log), now: now, log: log, startWait: startWait}
 	known, err := sp.planned(now().UnixMilli())
 	if err != nil {
 		return nil, err

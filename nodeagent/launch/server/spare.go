@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,7 +18,9 @@ import (
 // Folders of steps are used again, with the files in them: new inodes are dear where many have just
 // been deleted (ext4 looks at each of those first), and a step needs four. What makes it sound:
 //
-//   - between two steps a folder has a name that is no step's, and is root's alone;
+//   - a folder is always root's, and sticky while a shepherd may write there: it can change its record
+//     only;
+//   - between two steps a folder has a name that is no step's, and nobody else may write there;
 //   - it is then looked through, and thrown away when there is anything in it that is not ours;
 //   - the lock file is root's, and others hold it open for reading only; a folder whose lock somebody
 //     still holds is thrown away;
@@ -161,16 +164,34 @@ func (s *spool) newFolder() (*spare, error) {
 	text, err := unix.Openat(dir, launch.LockName, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o640)
 	if err != nil {
 		unix.Close(dir)
-		return nil, fmt.Errorf("lock: %w", err)
+		return nil, errors.Join(fmt.Errorf("lock: %w", err), s.removeTree(path))
 	}
 	f := &spare{claim: &claim{dir: dir, lock: -1}, name: name, text: text}
 	if !s.conf.Rootless {
-		if err := unix.Fchown(text, 0, s.conf.AgentGID); err != nil {
-			f.close()
-			return nil, err
-		}
+		err = unix.Fchown(text, 0, s.conf.AgentGID)
+	}
+	if err == nil {
+		err = s.reserve(f)
+	}
+	if err != nil {
+		f.close()
+		return nil, errors.Join(err, s.removeTree(path))
 	}
 	return f, nil
+}
+
+// reserve makes the record's file, the shepherds' own, with its bytes taken from the disk: what a job
+// writes cannot leave its end without room.
+func (s *spool) reserve(f *spare) error {
+	fd, err := unix.Openat(f.dir, recordNew, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o640)
+	if err != nil {
+		return fmt.Errorf("record: %w", err)
+	}
+	defer unix.Close(fd)
+	if err := overwrite(fd, bytes.Repeat([]byte{' '}, launch.RecordRoom)); err != nil || s.conf.Rootless {
+		return err
+	}
+	return unix.Fchown(fd, s.conf.StepUID, s.conf.AgentGID)
 }
 
 // clean makes a folder root's alone again and looks through it. nil: it is of no more use.
@@ -203,6 +224,7 @@ func (s *spool) reset(f *spare) error {
 	if err != nil {
 		return err
 	}
+	reserved := false
 	for _, name := range names {
 		var st unix.Stat_t
 		if err := unix.Fstatat(f.dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -215,8 +237,18 @@ func (s *spool) reset(f *spare) error {
 		if want, ours := owner[name]; !ours || want != int(st.Uid) {
 			return fmt.Errorf("%s is not ours", name)
 		}
-		if name == launch.ScriptFile {
+		switch name {
+		case launch.ScriptFile:
 			f.script, f.uid = true, st.Uid
+		case recordNew:
+			if reserved = st.Size >= launch.RecordRoom; !reserved {
+				return fmt.Errorf("%s is too short", name)
+			}
+		}
+	}
+	if !reserved { // its step left no record
+		if err := s.reserve(f); err != nil {
+			return err
 		}
 	}
 	f.text, err = unix.Openat(f.dir, launch.LockName, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)

@@ -116,7 +116,7 @@ func (s *Server) prolog(ctx context.Context, p *storedPlan) error {
 func (s *Server) plan(l *cred.Launch, order *launch.Start) (*launch.Plan, error) {
 	k := keyOf(l)
 	limits := s.limits(&l.Alloc)
-	p := &launch.Plan{Key: k, Cluster: l.Cluster, Node: l.Node,
+	p := &launch.Plan{Key: k, Node: l.Node,
 		UID: l.UID, GID: l.GID, Groups: l.Groups, Umask: l.Umask,
 		Script: filepath.Join(launch.StepFolder(s.conf.Spool, k), launch.ScriptFile), Args: order.Args, Env: order.Env,
 		WorkDir: l.WorkDir, StdIn: l.StdIn, StdOut: l.StdOut, StdErr: l.StdErr, Append: l.Append,
