@@ -40,8 +40,6 @@ type Leader struct {
 	nodepb.UnimplementedNodeServer
 	Deps
 
-	envs userEnvs
-
 	mu       sync.Mutex
 	term     *term // nil while this controller does not lead
 	sessions map[string]*session
