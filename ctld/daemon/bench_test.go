@@ -150,8 +150,9 @@ func request(seq uint64, i int, array string) *ctldpb.SubmitRequest {
 
 // rename makes a request different from those before: key and name are its own.
 func rename(req *ctldpb.SubmitRequest, seq uint64, i int) {
-	req.Key = "k" + strconv.FormatUint(seq, 10) + "." + strconv.Itoa(i)
-	req.Spec.Name = "train-" + req.Key
+	var b [48]byte
+	name := string(strconv.AppendInt(append(strconv.AppendUint(append(b[:0], "train-k"...), seq, 10), '.'), int64(i), 10))
+	req.Spec.Name, req.Key = name, name[len("train-"):]
 }
 
 // methodLoad: many callers of the server's own method. Each has one request that it changes, as

@@ -24,7 +24,8 @@ type future interface {
 type batcher struct {
 	// submit starts an entry with these command fields (encoded), which are its only until it returns,
 	// and never blocks for long.
-	submit func(fields [][]byte, bytes int) future
+	// key, if not nil, is what the entry goes by when it is applied.
+	submit func(fields [][]byte, bytes int) (f future, key *byte)
 	// settle maps a failed future's error to what the proposer is told.
 	settle func(error) error
 	spare  sync.Pool // of *proposal
@@ -37,6 +38,7 @@ type batcher struct {
 	queued   int      // commands that wait
 	bytes    int      // and their size
 	inFlight map[*entry]struct{}
+	keys     map[*byte]*entry // of those in flight that have one
 	closed   bool
 	idle     chan struct{} // closed when the batcher is closed and nothing is in flight
 }
@@ -79,10 +81,11 @@ func (b *batcher) release(p *proposal) {
 type entry struct {
 	proposals []*proposal
 	count     int
+	key       *byte
 }
 
-func newBatcher(submit func([][]byte, int) future, settle func(error) error) *batcher {
-	b := &batcher{submit: submit, settle: settle, inFlight: map[*entry]struct{}{}, idle: make(chan struct{})}
+func newBatcher(submit func([][]byte, int) (future, *byte), settle func(error) error) *batcher {
+	b := &batcher{submit: submit, settle: settle, inFlight: map[*entry]struct{}{}, keys: map[*byte]*entry{}, idle: make(chan struct{})}
 	b.ready.L = &b.mu
 	return b
 }
@@ -162,10 +165,13 @@ func (b *batcher) run() {
 		}
 		b.inFlight[e] = struct{}{}
 		b.mu.Unlock()
-		f := b.submit(fields, bytes)
+		f, key := b.submit(fields, bytes)
 		clear(fields)
 		go b.await(e, f)
 		b.mu.Lock()
+		if _, open := b.inFlight[e]; open && key != nil {
+			e.key, b.keys[key] = key, e
+		}
 	}
 }
 
@@ -251,6 +257,17 @@ func (b *batcher) await(e *entry, f future) {
 	b.finish(e, results, err)
 }
 
+// applied answers an entry's proposers as soon as it is applied. Raft tells of several entries only
+// when all of them are, and until then those who wait for the first would do nothing.
+func (b *batcher) applied(key *byte, results []fsm.Result) {
+	b.mu.Lock()
+	e := b.keys[key]
+	b.mu.Unlock()
+	if e != nil && len(results) == e.count {
+		go b.finish(e, results, nil)
+	}
+}
+
 // finish answers an entry's proposers, once.
 func (b *batcher) finish(e *entry, results []fsm.Result, err error) {
 	b.mu.Lock()
@@ -259,6 +276,7 @@ func (b *batcher) finish(e *entry, results []fsm.Result, err error) {
 		return
 	}
 	delete(b.inFlight, e)
+	delete(b.keys, e.key)
 	if b.closed && len(b.inFlight) == 0 {
 		close(b.idle)
 	}

@@ -25,6 +25,7 @@ type gate struct {
 
 type gated struct {
 	cmds []*logpb.Command
+	key  *byte
 	size int
 	err  error
 	done chan struct{}
@@ -40,7 +41,7 @@ func (g *gated) Response() any {
 	return o
 }
 
-func (g *gate) submit(fields [][]byte, size int) future {
+func (g *gate) submit(fields [][]byte, size int) (future, *byte) {
 	var data []byte
 	for _, f := range fields {
 		data = append(data, f...)
@@ -52,14 +53,14 @@ func (g *gate) submit(fields [][]byte, size int) future {
 	if len(data) != size {
 		panic(fmt.Sprintf("announced %d bytes, brought %d", size, len(data)))
 	}
-	f := &gated{cmds: e.GetCommands(), done: make(chan struct{})}
+	f := &gated{cmds: e.GetCommands(), key: &data[0], done: make(chan struct{})}
 	for _, c := range f.cmds {
 		f.size += proto.Size(c)
 	}
 	g.mu.Lock()
 	g.entries = append(g.entries, f)
 	g.mu.Unlock()
-	return f
+	return f, &data[0]
 }
 
 // next waits until n entries came in all and gives the newest.
@@ -216,6 +217,40 @@ func TestSplitKeepsOrderAndLimits(t *testing.T) {
 		}
 		if int(next) != len(cmds) {
 			t.Fatalf("%d of %d commands", next, len(cmds))
+		}
+	})
+}
+
+// TestAppliedIsAnswered: an entry that was applied is answered before raft tells of it, once, and
+// only with as many results as it has commands.
+func TestAppliedIsAnswered(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *batcher, g *gate) {
+		var got []fsm.Result
+		var err error
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			got, err = propose(t.Context(), b, numbered(1, 0), numbered(2, 0))
+		}()
+		e := g.wait(1)[0]
+		b.applied(new(byte), make([]fsm.Result, 2))
+		b.applied(e.key, make([]fsm.Result, 1))
+		synctest.Wait()
+		select {
+		case <-done:
+			t.Fatal("answered with what is not its own")
+		default:
+		}
+		b.applied(e.key, []fsm.Result{{JobID: 7}, {JobID: 8}})
+		<-done
+		if err != nil || len(got) != 2 || got[0].JobID != 7 || got[1].JobID != 8 {
+			t.Errorf("%v, %v", got, err)
+		}
+		close(e.done)
+		b.applied(e.key, []fsm.Result{{JobID: 9}, {JobID: 9}})
+		synctest.Wait()
+		if len(b.inFlight) != 0 || len(b.keys) != 0 {
+			t.Errorf("%d in flight, %d keys", len(b.inFlight), len(b.keys))
 		}
 	})
 }

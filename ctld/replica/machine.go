@@ -48,6 +48,9 @@ type applier struct {
 	// halt is called once, with the error after which nothing more is applied.
 	halt   func(error)
 	halted error
+	// applied, if set, is told of each entry at once: key is where its bytes are, which are those that
+	// were given to raft when this replica proposed it.
+	applied func(key *byte, results []fsm.Result)
 	// running is false while the replica opens: a snapshot that fails then is raft's to skip in
 	// favour of an older one.
 	running atomic.Bool
@@ -85,6 +88,9 @@ func (a *applier) ApplyBatch(logs []*raft.Log) []any {
 				continue
 			}
 			out[i] = &outcome{results: results}
+			if a.applied != nil && len(l.Data) > 0 {
+				a.applied(&l.Data[0], results)
+			}
 			commands = l.Index
 			a.unsaved += int64(len(l.Data))
 		}

@@ -81,6 +81,7 @@ func OpenMachine(ctx context.Context, cfg Config, m Machine) (*Replica, error) {
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.applier = newApplier(m, r.progress, cfg.SnapshotBytes, r.halt)
 	r.batch = newBatcher(r.submit, settle)
+	r.applier.applied = r.batch.applied
 	r.verified = readGroup{fetch: r.verifyIndex, start: r.task, stop: r.isClosing}
 	r.asked = readGroup{fetch: r.askLeader, start: r.task, stop: r.isClosing}
 	if err := r.openRaft(); err != nil {
@@ -174,11 +175,12 @@ func (r *Replica) Propose(ctx context.Context, cmds ...*logpb.Command) ([]fsm.Re
 
 // submit makes an entry of what the batcher took and hands it to raft. It does not block: raft's
 // queue holds more than MaxInFlight entries.
-func (r *Replica) submit(fields [][]byte, size int) future {
+func (r *Replica) submit(fields [][]byte, size int) (future, *byte) {
 	if r.lead.Load() == nil {
-		return refused{}
+		return refused{}, nil
 	}
-	return r.raft.Apply(r.entry(fields, size), 0)
+	data := r.entry(fields, size)
+	return r.raft.Apply(data, 0), &data[0]
 }
 
 func (r *Replica) entry(fields [][]byte, size int) []byte {
@@ -230,7 +232,11 @@ func (r *Replica) Status() Status {
 		Applied:   seen,
 		LastIndex: r.raft.LastIndex(),
 	}
-	if last := r.raft.LastContact(); s.Role != raft.Leader.String() && !last.IsZero() {
+	if s.Role != raft.Leader.String() {
+		last := r.raft.LastContact()
+		if last.IsZero() { // nobody since it started: what it has is as old as its last entry
+			last = time.UnixMilli(r.machine.View().Time())
+		}
 		s.ContactMS = max(0, r.cfg.Now().Sub(last).Milliseconds())
 	}
 	return s
