@@ -38,7 +38,7 @@ func TestSocketTakesTheLargestJob(t *testing.T) {
 	}
 	hash := sha256.Sum256(env)
 	req := &ctldpb.SubmitRequest{Uid: uid, Spec: &ctldpb.JobSpec{
-		WorkDir: "/tmp", Script: script, EnvHash: hash[:], Args: []string{strings.Repeat("a", job.MaxEnv/2)}}}
+		WorkDir: "/tmp", Script: script, EnvHash: hash[:], Args: []string{strings.Repeat("a", job.MaxEnv/4)}}}
 	if r, err := c.Submit(ctx, req); err != nil || r.JobId == 0 {
 		t.Errorf("a script of MaxScript: %v", err)
 	}
