@@ -41,8 +41,11 @@ func find(name string) *command {
 	return &commands[i]
 }
 
-// dispatch runs the command that the program's name says, or its first argument.
-func dispatch(env *program.Env) int {
+// dispatch runs the command that the program's name says, or its first argument, and sees to it that nothing of
+// what it prints is lost in silence.
+func dispatch(env *program.Env) int { return env.Checked(choose) }
+
+func choose(env *program.Env) int {
 	if c := find(env.Name); c != nil {
 		return c.main(env)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"io"
 	"net"
 	"path/filepath"
 	"slices"
@@ -279,6 +280,7 @@ type runner struct {
 	tty    bool
 	shared bool
 	uid    uint32
+	out    io.Writer // standard output, when it is not kept
 	c      *client.Client
 }
 
@@ -296,6 +298,9 @@ func (r *runner) call(name string, args ...string) answer {
 		Name: name, Args: args, Stdin: strings.NewReader(r.stdin), Stdout: &out, Stderr: &errout, Environ: r.env, Dir: r.dir, UID: r.uid,
 		Now: func() time.Time { return fakeNow }, Sleep: func(time.Duration) {}, StdoutTerminal: r.tty, SharedOutput: r.shared,
 		Connect: func() (*client.Client, error) { return r.c, nil },
+	}
+	if r.out != nil {
+		env.Stdout = r.out
 	}
 	code := dispatch(env)
 	return answer{code, out.String(), errout.String()}

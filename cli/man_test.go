@@ -53,7 +53,7 @@ func TestManPages(t *testing.T) {
 func TestHelp(t *testing.T) {
 	for _, m := range manuals() {
 		help := m.Help(m.Name)
-		for _, want := range []string{"Usage: " + m.Name, "Example: " + m.Name, "--help"} {
+		for _, want := range []string{"Usage: " + m.Name, "Example: " + m.Name, "--help", "GRID_CONF"} {
 			if !strings.Contains(help, want) {
 				t.Errorf("%s --help: no %q", m.Name, want)
 			}

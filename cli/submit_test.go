@@ -135,7 +135,7 @@ func TestSubmitErrors(t *testing.T) {
 		{"not built", []string{"--reservation=r", good}, 1, "sbatch: error: Batch job submission failed: Requested reservation is invalid..."},
 		{"uneven GPUs", []string{"-G", "3", "-N", "2", good}, 1, "sbatch: error: Batch job submission failed: Invalid generic resource (gres) specification\n..."},
 		{"other user", []string{"--uid=0", good}, 255, "sbatch: error: --uid only permitted by root user\n"},
-		{"other cluster", []string{"-M", "other", good}, 1, "sbatch: error: No cluster 'other' known by database.\n"},
+		{"other cluster", []string{"-M", "other", good}, 1, "sbatch: error: No cluster 'other' known by database.\n..."},
 		{"missing", []string{"nosuch.sh"}, 1, "sbatch: error: Unable to open file nosuch.sh\n"},
 		{"empty", []string{r.script("e.sh", "")}, 1, "sbatch: error: Batch script is empty!\n"},
 		{"blank", []string{r.script("b.sh", " \n\n")}, 1, "sbatch: error: Batch script contains only whitespace!\n"},

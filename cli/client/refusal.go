@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -68,6 +69,10 @@ func fromCode(st *status.Status, err error) *Refusal {
 		r.Text, r.Why = TextTimeout, st.Message()
 	case codes.PermissionDenied, codes.Unauthenticated:
 		r.Text, r.Why = TextDenied, st.Message()
+	case codes.Internal:
+		if strings.Contains(st.Message(), "invalid UTF-8") {
+			r.Text, r.Why = "a value holds bytes that are not UTF-8", st.Message()
+		}
 	case codes.Unimplemented:
 		r.Text = "the controller does not know this request: " + st.Message()
 	}

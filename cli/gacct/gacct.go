@@ -33,6 +33,10 @@ func Main(env *program.Env) int {
 	if env.Common(m, given) {
 		return 0
 	}
+	if err := program.CheckText(given, operands); err != nil {
+		env.Errorf("%v", err)
+		return 1
+	}
 	q, err := newQuery(env, given, operands)
 	if err != nil {
 		env.Errorf("%v", err)
@@ -83,6 +87,9 @@ func (q *query) run(env *program.Env, c *client.Client) int {
 	})
 	out := bufio.NewWriter(env.Stdout)
 	defer out.Flush()
+	if q.script || q.environ {
+		return q.texts(env, c, out, jobs)
+	}
 	if q.json {
 		meta := render.NewMeta(c.Cluster(), program.SlurmVersion, append([]string{env.Name}, env.Args...))
 		if err := render.WriteJSON(out, "jobs", render.NewJobsJSON(jobs, c.Cluster()), env.Now(), meta, env.Getenv("SLURM_JSON") == "compact"); err != nil {

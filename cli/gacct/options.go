@@ -18,12 +18,14 @@ func Manual() *getopt.Manual {
 		{Long: "allocations", Short: 'X', Help: "jobs only, no steps"},
 		{Long: "allusers", Short: 'a', Help: "jobs of all users"},
 		{Long: "array", Help: ""},
+		{Long: "batch-script", Short: 'B', Help: "print the script of the jobs that -j names, nothing else"},
 		{Long: "brief", Short: 'b', Help: "JobID, State and ExitCode"},
 		{Long: "clusters", Short: 'M', Arg: getopt.RequiredArg, Value: "NAME", Help: "only this cluster's name is taken", Alias: []string{"cluster"}},
 		{Long: "completion", Short: 'c', Help: ""},
 		{Long: "delimiter", Arg: getopt.RequiredArg, Value: "TEXT", Help: "what stands between fields with -p and -P"},
 		{Long: "duplicates", Short: 'D', Help: ""},
 		{Long: "endtime", Short: 'E', Arg: getopt.RequiredArg, Value: "TIME", Help: "jobs up to this time"},
+		{Long: "env-vars", Help: "print the environment of the jobs that -j names, nothing else"},
 		{Long: "federation", Help: ""},
 		{Long: "flags", Short: 'F', Arg: getopt.RequiredArg, Help: ""},
 		{Long: "format", Short: 'o', Arg: getopt.RequiredArg, Value: "LIST", Help: "fields, as JobID,State%20; a negative width puts it to the left"},
@@ -88,6 +90,7 @@ type query struct {
 	start, end                                                          time.Time
 	hasWindow, allUsers, allocations, json                              bool
 	noHeader, parsable, trailing, noConvert, helpFormat                 bool
+	script, environ                                                     bool
 	delimiter                                                           string
 	unit                                                                byte
 	format, startText, endText                                          string
@@ -102,6 +105,12 @@ func newQuery(env *program.Env, given []getopt.Given, operands []string) (*query
 	}
 	if len(operands) > 0 {
 		return nil, fmt.Errorf("Unrecognized option: %s", operands[0])
+	}
+	switch {
+	case q.script && q.environ:
+		return nil, fmt.Errorf("--batch-script and --env-vars are mutually exclusive")
+	case (q.script || q.environ) && len(q.jobs) == 0:
+		return nil, fmt.Errorf("--batch-script and --env-vars need --jobs\nsay which jobs are meant, as -j 12")
 	}
 	if q.format == "" {
 		q.format = defaultFields
@@ -157,6 +166,10 @@ func (q *query) apply(g getopt.Given) error {
 		q.endText = g.Value
 	case "format":
 		q.format = g.Value
+	case "batch-script":
+		q.script = true
+	case "env-vars":
+		q.environ = true
 	case "helpformat":
 		q.helpFormat = true
 	case "jobs":
@@ -193,7 +206,7 @@ func (q *query) apply(g getopt.Given) error {
 			return fmt.Errorf("Invalid unit type %q; use K, M, G, T or P", g.Value)
 		}
 	case "yaml":
-		return fmt.Errorf("--yaml is not available, use --json")
+		return program.NoYAML()
 	}
 	return nil
 }

@@ -84,6 +84,10 @@ func Main(env *program.Env) int {
 	if env.Common(m, given) {
 		return 0
 	}
+	if err := program.CheckText(given, ids); err != nil {
+		env.Errorf("%v", err)
+		return 1
+	}
 	c := &call{env: env}
 	for _, v := range variables {
 		if value, ok := env.Lookup("SCANCEL_" + v.env); ok && value != "" {

@@ -73,7 +73,7 @@ func (c *call) replicas(p *ctldpb.PingResponse) {
 		if r.Up {
 			state = "up"
 		}
-		fmt.Fprintf(c.env.Stdout, "%-12s %-22s %-10s %-5s %6dus  %s\n", r.Name, r.Address, r.Role, state, r.LatencyUs, r.Error)
+		fmt.Fprintf(c.env.Stdout, "%-12s %-22s %-10s %-5s %6.1fms  %s\n", r.Name, r.Address, r.Role, state, float64(r.LatencyUs)/1000, r.Error)
 	}
 }
 

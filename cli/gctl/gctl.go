@@ -52,7 +52,7 @@ func verbs() []verb {
 		{"resume", 3, control(resume), "JOB...", "let suspended jobs go on", false},
 		{"top", 3, control(top), "JOB...", "put jobs in front of one's others", false},
 		{"update", 1, (*call).update, "WHAT=NAME KEY=VALUE...", "change JobId=, NodeName= or PartitionName=", false},
-		{"job", 3, (*call).jobWord, "output ID [--stderr] [--follow]", "print what a job wrote on its node", false},
+		{"job", 3, (*call).jobWord, "output ID [--stderr] [--follow]", "show a job's output, wherever it ran; --follow goes on until the job ends", false},
 		{"node", 4, (*call).nodeWord, "fenced NODE", "say that nothing is alive on a node that does not answer", false},
 		{"write", 2, (*call).write, "batch_script ID [FILE|-]", "save a job's script", false},
 		{"wait_job", 2, (*call).waitJob, "ID", "wait until a job's nodes are there", false},
@@ -97,6 +97,7 @@ func Manual() *getopt.Manual {
 		Synopsis: []string{"[OPTIONS] COMMAND [ARGUMENT...]", "[OPTIONS]"},
 		Description: []string{
 			"Does one command, or reads commands from standard input when none is given. Commands and kinds may be cut as long as they are clear.",
+			"gctl job output ID shows what a job wrote to its output file, also when that file is on a node's own disk.",
 			"show hostnames, hostlist and hostlistsorted fold and unfold host names and ask no controller; without a list show hostnames takes SLURM_JOB_NODELIST.",
 		},
 		Options:  append(opts, common...),
@@ -117,6 +118,10 @@ func Main(env *program.Env) int {
 	}
 	if env.Common(m, given) {
 		return 0
+	}
+	if err := program.CheckText(given, words); err != nil {
+		env.Errorf("%v", err)
+		return 1
 	}
 	c := &call{env: env}
 	for _, g := range given {
@@ -157,7 +162,7 @@ func (c *call) apply(g getopt.Given) error {
 	case "stderr":
 		c.stderr = true
 	case "yaml":
-		return errors.New("--yaml is not available, use --json")
+		return program.NoYAML()
 	}
 	return nil
 }
@@ -174,7 +179,7 @@ func (c *call) session() int {
 		if c.env.StdinTerminal {
 			fmt.Fprintf(c.env.Stdout, "%s: ", c.env.Name)
 		}
-		if !in.Scan() {
+		if c.env.OutputError() != nil || !in.Scan() {
 			return code
 		}
 		words := strings.Fields(in.Text())

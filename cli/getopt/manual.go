@@ -30,6 +30,9 @@ type Item struct{ Term, Text string }
 
 const helpColumn = 34
 
+// confFile is where the configuration is when no variable says so.
+const confFile = "/etc/tensorgrid/grid.conf"
+
 // Usage is the short form, one line for each way to call the command.
 func (m *Manual) Usage(name string) string {
 	var b strings.Builder
@@ -69,7 +72,8 @@ func (m *Manual) Help(name string) string {
 			fmt.Fprintf(&b, "  %-*s%s\n", helpColumn-2, it.Term, it.Text)
 		}
 	}
-	fmt.Fprintf(&b, "\nExample: %s\n", strings.Replace(m.Example, m.Name, name, 1))
+	fmt.Fprintf(&b, "\nThe configuration is the file that GRID_CONF names, else %s.\n", confFile)
+	fmt.Fprintf(&b, "Example: %s\n", strings.Replace(m.Example, m.Name, name, 1))
 	return b.String()
 }
 
@@ -145,6 +149,7 @@ func (m *Manual) Roff() string {
 			}
 		}
 	}
+	fmt.Fprintf(&b, ".SH FILES\n%s\n", esc("The configuration is the file that GRID_CONF names, else "+confFile+"; see grid.conf(5)."))
 	fmt.Fprintf(&b, ".SH EXAMPLE\n.nf\n%s\n.fi\n", esc(m.Example))
 	if len(m.Exit) > 0 {
 		b.WriteString(".SH EXIT STATUS\n")

@@ -29,6 +29,10 @@ func Main(env *program.Env) int {
 	if env.Common(m, given) {
 		return 0
 	}
+	if err := program.CheckText(given, operands); err != nil {
+		env.Errorf("%v", err)
+		return 1
+	}
 	q := query{format: env.Getenv("SINFO_FORMAT"), partitions: commas(env.Getenv("SINFO_PARTITION")), sort: env.Getenv("SINFO_SORT")}
 	for _, g := range given {
 		if err := q.apply(g); err != nil {
@@ -56,7 +60,7 @@ func Main(env *program.Env) int {
 	defer c.Close()
 	for {
 		code := q.show(env, c)
-		if q.iterate == 0 || code != 0 {
+		if q.iterate == 0 || code != 0 || env.OutputError() != nil {
 			return code
 		}
 		env.Sleep(q.iterate)
@@ -186,8 +190,12 @@ func (q *query) filter(nodes []*ctldpb.Node) ([]*ctldpb.Node, error) {
 	return slices.DeleteFunc(nodes, func(n *ctldpb.Node) bool {
 		silent := slices.Contains(n.Flags, "NOT_RESPONDING")
 		return names != nil && !names[n.Name] || q.dead && !silent || q.alive && silent ||
-			q.reasons && n.Reason == "" || len(q.states) > 0 && !slices.ContainsFunc(q.states, func(s string) bool { return inState(n, s) })
+			q.reasons && n.Reason == "" || len(q.states) > 0 && !slices.ContainsFunc(q.states, func(all []string) bool { return inStates(n, all) })
 	}), nil
+}
+
+func inStates(n *ctldpb.Node, all []string) bool {
+	return !slices.ContainsFunc(all, func(s string) bool { return !inState(n, s) })
 }
 
 // inState: a base state, a shown state, or the flag of that name.

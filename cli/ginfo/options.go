@@ -50,7 +50,7 @@ func Manual() *getopt.Manual {
 		{Long: "responding", Short: 'r', Help: "only nodes that respond"},
 		{Long: "sort", Short: 'S', Arg: getopt.RequiredArg, Value: "LETTERS", Help: "order, as P,-t"},
 		{Long: "stale", Help: "take what the nearest controller knows"},
-		{Long: "states", Short: 't', Arg: getopt.RequiredArg, Value: "LIST", Help: "only nodes in these states"},
+		{Long: "states", Short: 't', Arg: getopt.RequiredArg, Value: "LIST", Help: "only nodes in one of these states; a&b are in both"},
 		{Long: "summarize", Short: 's', Help: "one line for each partition"},
 		{Long: "verbose", Short: 'v', Help: "say what is done"},
 		{Long: "yaml", Arg: getopt.OptionalArg, Value: "PARSER", Help: "not available; --json is"},
@@ -88,7 +88,8 @@ func letters() string {
 // query is what was asked for.
 type query struct {
 	format, longFormat, sort            string
-	partitions, states                  []string
+	partitions                          []string
+	states                              [][]string // any of these lists, all of its states
 	nodes                               string
 	all, exact, byNode, noHeader, json  bool
 	long, summary, reasons, dead, alive bool
@@ -143,7 +144,7 @@ func (q *query) apply(g getopt.Given) error {
 	case "summarize":
 		q.summary = true
 	case "yaml":
-		return fmt.Errorf("--yaml is not available, use --json")
+		return program.NoYAML()
 	}
 	return nil
 }
@@ -160,18 +161,26 @@ var nodeStates = map[string]string{
 
 func (q *query) setStates(list string) error {
 	for _, s := range commas(list) {
-		word := strings.ToLower(strings.TrimRight(s, "*~#!%$@+^-"))
-		if word == "all" {
-			q.states = nil
-			return nil
+		var all []string
+		for part := range strings.SplitSeq(s, "&") {
+			word := strings.ToLower(strings.TrimRight(part, "*~#!%$@+^-"))
+			if word == "all" {
+				q.states = nil
+				return nil
+			}
+			name, ok := nodeStates[word]
+			if !ok {
+				return badState(part)
+			}
+			all = append(all, name)
 		}
-		name, ok := nodeStates[word]
-		if !ok {
-			return fmt.Errorf("Bad state string: %q\nthe states are alloc, comp, down, drain, drained, draining, fail, idle, maint, mix, no_respond, planned, resv, unk and some more", s)
-		}
-		q.states = append(q.states, name)
+		q.states = append(q.states, all)
 	}
 	return nil
+}
+
+func badState(s string) error {
+	return fmt.Errorf("Bad state string: %q\nthe states are alloc, comp, down, drain, drained, draining, fail, idle, maint, mix, no_respond, planned, resv, unk and some more", s)
 }
 
 func commas(s string) []string {

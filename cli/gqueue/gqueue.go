@@ -32,6 +32,10 @@ func Main(env *program.Env) int {
 	if env.Common(m, given) {
 		return 0
 	}
+	if err := program.CheckText(given, operands); err != nil {
+		env.Errorf("%v", err)
+		return 1
+	}
 	var q query
 	environment(env, &q)
 	for _, g := range given {
@@ -62,7 +66,7 @@ func Main(env *program.Env) int {
 	}
 	for {
 		code := show(env, c, &q)
-		if q.iterate == 0 || code != 0 {
+		if q.iterate == 0 || code != 0 || env.OutputError() != nil {
 			return code
 		}
 		env.Sleep(q.iterate)

@@ -195,7 +195,7 @@ func (q *query) apply(g getopt.Given) error {
 	case "why":
 		q.why = g.Value
 	case "yaml":
-		return fmt.Errorf("--yaml is not available, use --json")
+		return program.NoYAML()
 	}
 	return nil
 }

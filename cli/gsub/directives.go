@@ -18,15 +18,23 @@ const (
 type directive struct {
 	line  int
 	words []string
-	pbs   bool
+	kind  kind
 }
+
+// kind is whose options a line has.
+type kind uint8
+
+const (
+	ownLine kind = iota
+	oldLine      // #SLURM, the word before #SBATCH
+	pbsLine
+	bsubLine
+)
 
 // scan is what the top of a script says.
 type scan struct {
 	directives []directive
 	late       []int // lines of directives that stand below the first command
-	pbs        bool  // some are #PBS lines
-	foreign    bool  // #BSUB lines
 }
 
 var markers = []string{"#SBATCH", "#GSUB"}
@@ -40,9 +48,9 @@ func scanScript(script []byte) (*scan, error) {
 		var line []byte
 		line, script, _ = bytes.Cut(script, []byte("\n"))
 		rest, is := marked(line)
-		pbs := bytes.HasPrefix(line, []byte("#PBS ")) || bytes.HasPrefix(line, []byte("#PBS\t"))
-		if pbs && !below {
-			rest, is, s.pbs = string(line[len("#PBS"):]), true, true
+		which := ownLine
+		if !is && !below {
+			rest, which, is = foreign(line)
 		}
 		switch {
 		case is && below:
@@ -52,12 +60,10 @@ func scanScript(script []byte) (*scan, error) {
 			if err != nil {
 				return nil, fmt.Errorf("line %d of the script: %w", n, err)
 			}
-			s.directives = append(s.directives, directive{n, words, pbs})
+			s.directives = append(s.directives, directive{n, words, which})
 			if len(s.directives) > maxDirectiveLines {
 				return nil, fmt.Errorf("more than %d lines of directives", maxDirectiveLines)
 			}
-		case bytes.HasPrefix(line, []byte("#BSUB")):
-			s.foreign = s.foreign || !below
 		case !comment(line):
 			below = true
 		}
@@ -82,6 +88,25 @@ func marked(line []byte) (string, bool) {
 		}
 	}
 	return "", false
+}
+
+// foreign tells whether the line is a directive of another system, or of Slurm before #SBATCH. #SLURM begins many
+// a plain comment too, so an option has to follow.
+func foreign(line []byte) (string, kind, bool) {
+	for _, f := range []struct {
+		word string
+		kind kind
+	}{{"#PBS", pbsLine}, {"#BSUB", bsubLine}, {"#SLURM", oldLine}} {
+		rest, ok := bytes.CutPrefix(line, []byte(f.word))
+		if !ok || len(rest) == 0 || rest[0] != ' ' && rest[0] != '\t' {
+			continue
+		}
+		if f.kind == oldLine && !bytes.HasPrefix(bytes.TrimLeft(rest, " \t"), []byte("-")) {
+			continue
+		}
+		return string(rest), f.kind, true
+	}
+	return "", ownLine, false
 }
 
 // splitWords splits at blanks; '...' and "..." keep them, a backslash takes the next character as it is,
@@ -139,11 +164,17 @@ func (e *directiveError) Error() string {
 	return fmt.Sprintf("Invalid directive found in batch script: %s", e.word)
 }
 
+// foreign tells whether the line is another system's, which --ignore-pbs passes over.
+func (d *directive) foreign() bool { return d.kind == pbsLine || d.kind == bsubLine }
+
 // parse reads the options of the line.
 func (d *directive) parse(opts []getopt.Option) ([]getopt.Given, error) {
 	words := d.words
-	if d.pbs {
+	switch d.kind {
+	case pbsLine:
 		words = fromPBS(words)
+	case bsubLine:
+		words, _ = fromBSUB(words)
 	}
 	given, operands, err := getopt.Parse(opts, words, getopt.StopAtOperand)
 	if err != nil {

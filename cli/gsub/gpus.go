@@ -2,6 +2,7 @@ package gsub
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,6 +30,40 @@ func (r *request) resolveGPUs() error {
 		r.spec.Gres = gres.Format(items)
 	}
 	return r.perGPU(gres.Total(items, "gpu"))
+}
+
+// claimGPUs makes a way to ask for GPUs the one that counts: all that weaker sources asked for, in whatever way, is
+// forgotten. Ways of one source stand beside each other, as --gpus with --gpus-per-task.
+func (r *request) claimGPUs(name string) {
+	for way, source := range r.claims {
+		if source >= r.source {
+			continue
+		}
+		delete(r.claims, way)
+		switch way {
+		case "gres":
+			items, err := gres.Parse(r.spec.Gres)
+			if err == nil { // it was made by gres.Format
+				r.spec.Gres = gres.Format(slices.DeleteFunc(items, func(it gres.Item) bool { return it.Name == "gpu" }))
+			}
+		case "tres-per-task":
+			delete(r.gpu, "gpus-per-task")
+			r.drop(way)
+		default:
+			delete(r.gpu, way)
+			r.drop(way)
+		}
+	}
+	r.claims[name] = r.source
+}
+
+// rivalCPUs: the CPUs of a task and those of a GPU are two ways to say one thing; the stronger source wins.
+func (r *request) rivalCPUs(name string) error {
+	return r.exclude(name, []string{"cpus-per-gpu", "cpus-per-task"}, func() {
+		r.spec.CPUsPerTask = 0
+		delete(r.gpu, "cpus-per-gpu")
+		r.drop("cpus-per-gpu")
+	})
 }
 
 // gpusPerNode is what --gpus, --gpus-per-node or --gpus-per-task give on each node.
@@ -98,9 +133,6 @@ func (r *request) perGPU(gpus uint64) error {
 		r.spec.NTasks = r.spec.NTasksPerNode * max(1, r.spec.MinNodes)
 	}
 	if cpus > 0 {
-		if r.spec.CPUsPerTask > 0 {
-			return fmt.Errorf("--cpus-per-gpu and --cpus-per-task are mutually exclusive")
-		}
 		each := max(uint64(r.spec.NTasksPerNode), uint64(r.spec.NTasks)/uint64(max(1, r.spec.MinNodes)), 1)
 		r.spec.CPUsPerTask = uint32((cpus*gpus + each - 1) / each)
 	}

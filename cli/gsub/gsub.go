@@ -25,6 +25,11 @@ func Main(env *program.Env) int {
 		return 0
 	}
 	r := newRequest(env)
+	for _, g := range given {
+		if g.Option.Long == "gres" && g.Value == "help" {
+			return gresHelp(env)
+		}
+	}
 	if err := r.build(m.Options, given, operands); err != nil {
 		return r.failed(err)
 	}
@@ -75,7 +80,7 @@ func (r *request) build(opts []getopt.Option, given []getopt.Given, operands []s
 		r.ignorePBS = true
 	}
 	for _, d := range found.directives {
-		if d.pbs && r.ignorePBS {
+		if d.foreign() && r.ignorePBS {
 			continue
 		}
 		line, err := d.parse(opts)
@@ -175,13 +180,35 @@ func (r *request) complete() error {
 	if len(s.Args) > job.MaxArgs {
 		return &textError{fmt.Sprintf("%d arguments, the limit is %d", len(s.Args), job.MaxArgs)}
 	}
-	s.SubmitHost, _ = os.Hostname()
-	s.SubmitLine = strings.Join(append([]string{r.env.Name}, r.env.Args...), " ")
-	if len(s.SubmitLine) > job.MaxString {
-		s.SubmitLine = s.SubmitLine[:job.MaxString]
+	if err := r.texts(); err != nil {
+		return err
 	}
 	mask := syscall.Umask(0o022)
 	syscall.Umask(mask)
 	s.Umask = uint32(mask)
 	return nil
 }
+
+// texts sees to it that all that travels as text is UTF-8. What only shows where the job came from is mended; what
+// the job would get or work with is refused.
+func (r *request) texts() error {
+	s := &r.spec
+	if bad := program.BadByte(s.WorkDir); bad != "" {
+		return &textError{fmt.Sprintf("The working folder cannot be used: %s in %q\ngive another one with --chdir", bad, s.WorkDir)}
+	}
+	for i, a := range s.Args {
+		if bad := program.BadByte(a); bad != "" {
+			return &textError{fmt.Sprintf("Argument %d of the script cannot be used: %s in %q", i+1, bad, a)}
+		}
+	}
+	host, _ := os.Hostname()
+	s.SubmitHost, s.Name, s.Command = text(host), text(s.Name), text(s.Command)
+	s.SubmitLine = text(strings.Join(append([]string{r.env.Name}, r.env.Args...), " "))
+	if len(s.SubmitLine) > job.MaxString {
+		s.SubmitLine = strings.ToValidUTF8(s.SubmitLine[:job.MaxString], "")
+	}
+	return nil
+}
+
+// text makes s UTF-8, with a question mark for what is not.
+func text(s string) string { return strings.ToValidUTF8(s, "?") }

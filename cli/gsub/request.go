@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/tensorgrid/tensorgrid/cli/client"
 	"github.com/tensorgrid/tensorgrid/cli/getopt"
 	"github.com/tensorgrid/tensorgrid/cli/program"
 	"github.com/tensorgrid/tensorgrid/gres"
@@ -30,6 +31,7 @@ type request struct {
 	source int            // of the option that is being taken
 	level  map[string]int // option -> source that set it
 	gpu    map[string]string
+	claims map[string]int // way to ask for GPUs -> source that used it
 
 	exportFile            string
 	wrap                  string
@@ -44,7 +46,7 @@ type request struct {
 }
 
 func newRequest(env *program.Env) *request {
-	return &request{env: env, level: map[string]int{}, gpu: map[string]string{}}
+	return &request{env: env, level: map[string]int{}, gpu: map[string]string{}, claims: map[string]int{}}
 }
 
 // refusal is a request that the client turns down as the controller would, with exit code 1.
@@ -52,9 +54,15 @@ type refusal struct{ text, why string }
 
 func (r *refusal) Error() string { return "Batch job submission failed: " + r.text }
 
+// byteOptions are those whose value does not travel as text: the script, and files that are read here.
+var byteOptions = []string{"wrap", "export-file", "nodefile"}
+
 // take applies one option from one source.
 func (r *request) take(e *entry, value string, has bool, source int) error {
 	r.source = source
+	if bad := program.BadByte(value); bad != "" && !slices.Contains(byteOptions, e.Long) {
+		return fmt.Errorf("Invalid --%s specification\n%s in %q", e.Long, bad, value)
+	}
 	if e.refuse != "" {
 		return &refusal{text: e.refuse, why: fmt.Sprintf("--%s was given", e.Long)}
 	}
@@ -78,6 +86,11 @@ func (r *request) keep(name, value string) {
 		return
 	}
 	r.spec.Rare = slices.Insert(r.spec.Rare, i, job.Option{Name: name, Value: value})
+}
+
+// drop forgets a kept option.
+func (r *request) drop(name string) {
+	r.spec.Rare = slices.DeleteFunc(r.spec.Rare, func(o job.Option) bool { return o.Name == name })
 }
 
 // exclude makes options rivals: the stronger source wins, two of one source are an error.
@@ -112,7 +125,12 @@ func number(name string, field func(*request) *uint32) setter {
 }
 
 func gpuText(name string) setter {
-	return func(r *request, v string) error { r.gpu[name] = v; r.keep(name, v); return nil }
+	return func(r *request, v string) error {
+		r.claimGPUs(name)
+		r.gpu[name] = v
+		r.keep(name, v)
+		return nil
+	}
 }
 
 func gpuNumber(name string) setter {
@@ -120,10 +138,22 @@ func gpuNumber(name string) setter {
 		if n, err := strconv.ParseUint(v, 10, 31); err != nil || n == 0 {
 			return fmt.Errorf("Invalid numeric value %q for --%s.", v, name)
 		}
+		if name == "cpus-per-gpu" {
+			if err := r.rivalCPUs(name); err != nil {
+				return err
+			}
+		}
 		r.gpu[name] = v
 		r.keep(name, v)
 		return nil
 	}
+}
+
+func setCPUs(r *request, v string) error {
+	if err := r.rivalCPUs("cpus-per-task"); err != nil {
+		return err
+	}
+	return number("cpus-per-task", func(r *request) *uint32 { return &r.spec.CPUsPerTask })(r, v)
 }
 
 func setArray(r *request, v string) error {
@@ -290,40 +320,42 @@ func setTmp(r *request, v string) error {
 	return nil
 }
 
-// setNodes reads MIN, MIN-MAX; each may end in k or m.
-func setNodes(r *request, v string) error {
-	low, high, ranged := strings.Cut(v, "-")
-	lo, ok := count(low)
-	hi := lo
-	if ok && ranged {
-		hi, ok = count(high)
+// setPriority refuses what only those who run the cluster may say. For root it is kept with the job; what sets a
+// priority is scontrol update.
+func setPriority(r *request, v string) error {
+	n, err := strconv.ParseUint(v, 10, 32)
+	if err != nil && !strings.EqualFold(v, "TOP") || err == nil && n >= 1<<32-1 {
+		return fmt.Errorf("Invalid --priority specification\n%q is no number and not TOP", v)
 	}
-	if !ok || lo > hi || lo == 0 {
-		return fmt.Errorf("Invalid node count specification: %q\nuse --nodes=MIN or --nodes=MIN-MAX", v)
+	if r.env.UID != 0 {
+		return &refusal{text: client.TextDenied, why: "--priority: only operators may set a job's priority; --nice=N lowers one's own"}
 	}
-	r.spec.MinNodes, r.spec.MaxNodes = lo, hi
+	r.advise("--priority has no effect on a new job; use: scontrol update JobId=ID Priority=%s", v)
+	r.keep("priority", v)
 	return nil
 }
 
-func count(s string) (uint32, bool) {
-	unit := uint64(1)
+// setRequeue takes --requeue, and --requeue=expedite of later releases, which also puts the job in front.
+func setRequeue(r *request, v string) error {
 	switch {
-	case strings.HasSuffix(s, "k") || strings.HasSuffix(s, "K"):
-		unit, s = 1024, s[:len(s)-1]
-	case strings.HasSuffix(s, "m") || strings.HasSuffix(s, "M"):
-		unit, s = 1024*1024, s[:len(s)-1]
+	case v == "expedite":
+		r.advise("--requeue=expedite: the job may run again, but not sooner than others")
+	case r.source != fromEnvironment && v != "":
+		return invalid("requeue")
+	case !switchedOn(v):
+		return nil
 	}
-	n, err := strconv.ParseUint(s, 10, 32)
-	if err != nil || n*unit > 1<<31 {
-		return 0, false
-	}
-	return uint32(n * unit), true
+	r.spec.Requeue = 1
+	return nil
 }
 
 func setGres(r *request, v string) error {
 	items, err := gres.Parse(v)
 	if err != nil {
 		return &refusal{text: gres.Invalid, why: err.Error()}
+	}
+	if gres.Total(items, "gpu") > 0 {
+		r.claimGPUs("gres")
 	}
 	r.spec.Gres = gres.Format(items)
 	return nil
@@ -335,10 +367,12 @@ func setTresPerTask(r *request, v string) error {
 		name := strings.NewReplacer("=", ":", "/", ":").Replace(part)
 		switch {
 		case strings.HasPrefix(name, "cpu:"):
-			if err := number("tres-per-task", func(r *request) *uint32 { return &r.spec.CPUsPerTask })(r, name[4:]); err != nil {
+			if err := setCPUs(r, name[4:]); err != nil {
 				return err
 			}
+			r.level["cpus-per-task"] = r.source
 		case strings.HasPrefix(name, "gres:gpu:"):
+			r.claimGPUs("tres-per-task")
 			r.gpu["gpus-per-task"] = name[len("gres:gpu:"):]
 		default:
 			return fmt.Errorf("Invalid --tres-per-task specification\n%q is not cpu=N or gres/gpu[:TYPE]=N", part)

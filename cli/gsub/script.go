@@ -104,8 +104,14 @@ func (r *request) adviseOnScript(s *scan) {
 	if len(s.late) > 0 {
 		r.advise("line %d: a directive below the first command is not read", s.late[0])
 	}
-	if s.foreign && len(s.directives) == 0 && !r.ignorePBS {
-		r.advise("#BSUB lines are not read; use #SBATCH")
+	for _, d := range s.directives {
+		if d.kind == oldLine {
+			r.nag("line %d: #SLURM is an old word for #SBATCH; it is read, but write #SBATCH", d.line)
+			break
+		}
+	}
+	if unread := s.unreadBSUB(); len(unread) > 0 && !r.ignorePBS {
+		r.advise("of the #BSUB lines these options have no meaning here: %s", strings.Join(unread, " "))
 	}
 }
 
@@ -123,6 +129,13 @@ func (r *request) adviseOnOutput() {
 			r.advise("the output folder %s does not exist; the job fails if it is not there when it starts", dir)
 			return
 		}
+	}
+}
+
+// nag is advice that Slurm calls an error.
+func (r *request) nag(format string, args ...any) {
+	if !r.quiet && !r.env.SharedOutput {
+		r.env.Errorf(format, args...)
 	}
 }
 

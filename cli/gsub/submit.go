@@ -47,7 +47,9 @@ func (r *request) submit() int {
 		r.env.Infof("%s", res.TestResult)
 		return 0
 	}
-	r.announce(res.JobId, c.Cluster())
+	if err := r.announce(res.JobId, c.Cluster()); err != nil {
+		r.env.Errorf("job %d was submitted, but this could not be printed", res.JobId)
+	}
 	if r.wait {
 		return r.waitFor(ctx, c, res.JobId)
 	}
@@ -55,17 +57,18 @@ func (r *request) submit() int {
 }
 
 // announce prints the line that programs read.
-func (r *request) announce(id uint32, cluster string) {
+func (r *request) announce(id uint32, cluster string) (err error) {
 	switch {
 	case r.parsable && r.cluster != "":
-		fmt.Fprintf(r.env.Stdout, "%d;%s\n", id, cluster)
+		_, err = fmt.Fprintf(r.env.Stdout, "%d;%s\n", id, cluster)
 	case r.parsable:
-		fmt.Fprintf(r.env.Stdout, "%d\n", id)
+		_, err = fmt.Fprintf(r.env.Stdout, "%d\n", id)
 	case r.cluster != "":
-		fmt.Fprintf(r.env.Stdout, "Submitted batch job %d on cluster %s\n", id, cluster)
+		_, err = fmt.Fprintf(r.env.Stdout, "Submitted batch job %d on cluster %s\n", id, cluster)
 	default:
-		fmt.Fprintf(r.env.Stdout, "Submitted batch job %d\n", id)
+		_, err = fmt.Fprintf(r.env.Stdout, "Submitted batch job %d\n", id)
 	}
+	return err
 }
 
 // send puts the environment and a large script in place and submits, all with one key: whatever is

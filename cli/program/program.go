@@ -90,7 +90,7 @@ func (e *Env) BadUsage(err error) int {
 	return ExitUsage
 }
 
-// Common takes care of --help, --usage and --version; done tells that the call is over.
+// Common takes care of --help, --usage, --version and --clusters; done tells that the call is over.
 func (e *Env) Common(m *getopt.Manual, given []getopt.Given) (done bool) {
 	for _, g := range given {
 		switch g.Option.Long {
@@ -103,6 +103,8 @@ func (e *Env) Common(m *getopt.Manual, given []getopt.Given) (done bool) {
 		case "version":
 			fmt.Fprintln(e.Stdout, e.VersionLine())
 			return true
+		case "clusters":
+			e.onlyCluster(g.Value)
 		}
 	}
 	return false
