@@ -76,3 +76,25 @@ func TestCancelByNameTakesNoOtherTask(t *testing.T) {
 		t.Errorf("task 3: %+v", j)
 	}
 }
+
+// TestCancelOfWaitingJobs: one that starts while the request is on its way is left alone.
+func TestCancelOfWaitingJobs(t *testing.T) {
+	f := newFixture(t, "")
+	f.register("n1")
+	id := f.submit(ann, nil)
+	arr := f.submit(ann, func(s *ctldpb.JobSpec) { s.Array = "1-3" })
+	f.log.hook = func() { f.start(id, -1, "n1") }
+	f.cancel(ann, &ctldpb.JobFilter{JobIds: []string{fmt.Sprint(id)}, States: []string{"PENDING"}})
+	if j := f.log.View().Job(id); j.State != job.Running {
+		t.Errorf("job %d is %v", id, j.State)
+	}
+	f.end(id, 0, "n1", 0)
+	f.log.hook = func() { f.start(arr, 2, "n1") }
+	f.cancel(ann, &ctldpb.JobFilter{States: []string{"PENDING"}})
+	if j := f.log.View().ArrayTask(arr, 2); j.State != job.Running {
+		t.Errorf("task 2 is %v", j.State)
+	}
+	if j := f.log.View().Job(arr); j.State != job.Cancelled {
+		t.Errorf("the rest is %v", j.State)
+	}
+}

@@ -137,7 +137,9 @@ func (sel *selection) unrestricted() bool {
 }
 
 // takes tells whether a record passes the filter, its id apart.
-func (sel *selection) takes(j *state.Job) bool {
+func (sel *selection) takes(j *state.Job) bool { return sel.takesInAnyState(j) && sel.takesState(j) }
+
+func (sel *selection) takesInAnyState(j *state.Job) bool {
 	sp := j.Spec
 	switch {
 	case sel.onlyOf != nil && sp.UID != *sel.onlyOf,
@@ -151,7 +153,20 @@ func (sel *selection) takes(j *state.Job) bool {
 		sel.before > 0 && (j.Start > sel.before || j.Start == 0 && j.Submit > sel.before):
 		return false
 	}
-	return sel.takesState(j)
+	return true
+}
+
+// pureStates gives the states that the filter names, for a command that is to leave alone what has
+// left them by the time it is applied; nil when it names none, or flags beside them.
+func (sel *selection) pureStates() []uint32 {
+	var list []uint32
+	for _, t := range sel.states {
+		if sel.anyState || t.flag != 0 {
+			return nil
+		}
+		list = append(list, uint32(t.state))
+	}
+	return list
 }
 
 func (sel *selection) takesState(j *state.Job) bool {

@@ -36,6 +36,7 @@ type soloLog struct {
 
 	leader string // who leads; "self" is this one
 	fail   []error
+	hook   func() // called once, before the next proposal
 }
 
 func newSoloLog(now func() time.Time) *soloLog {
@@ -44,6 +45,10 @@ func newSoloLog(now func() time.Time) *soloLog {
 }
 
 func (l *soloLog) Propose(_ context.Context, cmds ...*logpb.Command) ([]fsm.Result, error) {
+	if hook := l.hook; hook != nil {
+		l.hook = nil
+		hook()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.fail) > 0 {

@@ -59,7 +59,7 @@ func (s *Server) Cancel(ctx context.Context, req *ctldpb.CancelRequest) (*ctldpb
 	view := s.Log.View()
 	command := func(refs []*logpb.JobRef) *logpb.Command {
 		return &logpb.Command{Of: &logpb.Command_Cancel{Cancel: &logpb.Cancel{
-			Jobs: refs, Signal: int32(signal), BatchOnly: req.BatchOnly, Full: req.Full, Caller: toLogCaller(c),
+			Jobs: refs, Signal: int32(signal), BatchOnly: req.BatchOnly, Full: req.Full, Caller: toLogCaller(c), States: sel.pureStates(),
 		}}}
 	}
 	var refs []*logpb.JobRef
@@ -187,14 +187,14 @@ func matchedRefs(view state.Viewer, sel *selection) ([]*logpb.JobRef, error) {
 	return list.refs, nil
 }
 
-// takesArray tells whether the filter takes every task of an array that has not ended. What can be
-// otherwise by the time the command is applied, as states are, is not taken for granted.
+// takesArray tells whether the filter takes every task of an array that has not ended, their states
+// apart, which the command looks at itself. Nodes can be others by the time it is applied.
 func (sel *selection) takesArray(view state.Viewer, array uint32) bool {
-	if len(sel.states) > 0 || sel.nodes != nil {
+	if len(sel.states) > 0 && sel.pureStates() == nil || sel.nodes != nil {
 		return false
 	}
 	return !slices.ContainsFunc(rowsOf(view, job.Ref{ID: array}), func(row jobRow) bool {
-		return !row.j.State.Ended() && !sel.takes(row.j)
+		return !row.j.State.Ended() && !sel.takesInAnyState(row.j)
 	})
 }
 
