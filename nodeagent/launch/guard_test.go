@@ -103,7 +103,7 @@ func TestStartThatHangsCanBeKilled(t *testing.T) {
 // groupOf is the version 2 group of a run.
 func (n *node) groupOf(k launch.Key) string {
 	n.t.Helper()
-	pattern := "/sys/fs/cgroup/%stensorgrid/test_n1/job_" + fmt.Sprintf("%d.%d", k.Job, k.Run)
+	pattern := "/sys/fs/cgroup/%stensorgrid/test_" + nodeName + "/job_" + fmt.Sprintf("%d.%d", k.Job, k.Run)
 	for _, root := range []string{"unified/", "", "*/", "*/*/", "*/*/*/"} {
 		if found, _ := filepath.Glob(fmt.Sprintf(pattern, root)); len(found) == 1 {
 			if _, err := os.Stat(found[0] + "/cgroup.freeze"); err == nil {
@@ -135,5 +135,34 @@ func TestStepUIDCanChangeItsRecordOnly(t *testing.T) {
 		t.Errorf("got %+v, output %q", *r, n.read("out"))
 	}
 	n.recordOf(k)
+	n.release(k)
+}
+
+// TestFullDiskLosesNoEnd fills the disk of the spool while a job runs.
+func TestFullDiskLosesNoEnd(t *testing.T) {
+	n := newNode(t)
+	steps := n.spool + "/steps"
+	must(t, unix.Mount("tmpfs", steps, "tmpfs", 0, "size=64k,mode=711"))
+	t.Cleanup(func() { must(t, unix.Unmount(steps, unix.MNT_DETACH)) })
+	k := n.start(n.order("#!/bin/sh\necho up\nwhile [ ! -e go ]; do sleep 0.02; done\nexit 3"))
+	n.waitFor("out", "up")
+	must(t, os.Mkdir(steps+"/fill", 0o700))
+	for i := range 1000 {
+		if err := os.WriteFile(fmt.Sprint(steps, "/fill/", i), make([]byte, 512), 0o600); err != nil {
+			break
+		}
+	}
+	refused := n.ask(launch.Request{Start: n.sign(n.order("#!/bin/sh"))})
+	if refused.Errno != int(unix.ENOSPC) {
+		t.Errorf("start on a full disk: %+v", refused)
+	}
+	n.stopAgent()
+	must(t, os.WriteFile(n.dir+"/home/go", nil, 0o644))
+	if r := n.recordOf(k); r.ExitCode != 3 || r.Key != k {
+		t.Errorf("got %+v", *r)
+	}
+	if left, _ := filepath.Glob(steps + "/.spare*"); len(left) > 0 {
+		t.Errorf("left %v", left)
+	}
 	n.release(k)
 }

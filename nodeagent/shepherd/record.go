@@ -49,6 +49,35 @@ func writeRecord(dir *os.File, r *Record) error {
 	return nil
 }
 
+// leaveAgain is the pause between two tries to write a record.
+const leaveAgain = time.Second
+
+// leave writes the record, again and again while the disk takes nothing. The agent is told meanwhile:
+// what it says to the controllers does not come from the disk. While we try we hold the lock, so that
+// nobody takes the step for lost. False: the step was released before, nobody asks for its record.
+func (s *step) leave(l *link, r *Record) bool {
+	for first := true; ; first = false {
+		err := writeRecord(s.dir, r)
+		switch {
+		case err == nil:
+			return true
+		case s.released():
+			return false
+		case first:
+			fmt.Fprintf(os.Stderr, "step %s: record: %v\n", r.Key, err)
+		}
+		l.tell(Up{Ended: r}) // an agent that is away hears it the next time
+		time.Sleep(leaveAgain)
+	}
+}
+
+// released tells whether the step's folder has been taken away.
+func (s *step) released() bool {
+	var have, want unix.Stat_t
+	err := errors.Join(unix.Fstat(int(s.dir.Fd()), &want), unix.Stat(s.plan.StepDir, &have))
+	return errors.Is(err, fs.ErrNotExist) || err == nil && (have.Ino != want.Ino || have.Dev != want.Dev)
+}
+
 // keepAfter is how long a record waits for the controllers to take it before it is made durable
 // here. See keeper.
 const keepAfter = 100 * time.Millisecond

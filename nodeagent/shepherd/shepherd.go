@@ -119,9 +119,10 @@ func mind(s *step, now func() time.Time, k *keeper) (clean bool, err error) {
 	go func() { defer close(ran); l.run(ctx) }()
 	m := newMinder(s, l, now, bootTime)
 	record := m.run(ctx)
-	if err := writeRecord(s.dir, record); err != nil {
+	if !s.leave(l, record) {
 		cancel()
-		return false, fmt.Errorf("step %s: record: %w", s.plan.Key, err)
+		l.hangUp()
+		return false, nil
 	}
 	s.close() // with the record there, nobody asks for the lock any more
 	k.add(s.plan.StepDir)
