@@ -57,7 +57,8 @@ type Log interface {
 	Status() Status
 }
 
-// Status is one replica's raft state. ContactMS is how long ago the leader was heard (0 on the leader).
+// Status is one replica's raft state. ContactMS is how long ago the leader was heard (0 on the
+// leader); of a replica that has heard none since it started, the age of its last entry.
 type Status struct {
 	Name      string
 	Role      string
