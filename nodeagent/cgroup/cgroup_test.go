@@ -359,3 +359,26 @@ func TestNone(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestSweep leaves a group without a run, one with, and one in which a process lives.
+func TestSweep(t *testing.T) {
+	for _, name := range []string{Hybrid, V1} {
+		t.Run(name, func(t *testing.T) {
+			d := real(t, name)
+			left := create(t, d, Key{7, 0, 1}, Limits{Memory: 1 << 30})
+			known := create(t, d, Key{8, 0, 1}, Limits{})
+			busy := create(t, d, Key{9, 0, 1}, Limits{})
+			run(t, busy, "sleep 100")
+			until(t, "a process", func() bool { p, _ := busy.Procs(); return len(p) > 0 })
+			d.Sweep(func(job, _ uint32) bool { return job == 8 })
+			for _, dir := range append(left.Legacy, left.track()) {
+				if exists(dir) {
+					t.Errorf("%s is left", dir)
+				}
+			}
+			if !exists(known.track()) || !exists(busy.track()) {
+				t.Error("a group that is needed is gone")
+			}
+		})
+	}
+}

@@ -35,7 +35,7 @@ func TestTimeLimit(t *testing.T) {
 				t.Errorf("took %d ms", took)
 			}
 			text := n.read("err")
-			if !strings.HasPrefix(text, "slurmstepd: error: *** JOB ") || !strings.Contains(text, " ON n1 CANCELLED AT 20") ||
+			if !strings.HasPrefix(text, "slurmstepd: error: *** JOB ") || !strings.Contains(text, " ON "+nodeName+" CANCELLED AT 20") ||
 				!strings.Contains(text, " DUE TO TIME LIMIT ***\n") {
 				t.Errorf("standard error %q", text)
 			}
@@ -55,7 +55,7 @@ func TestOrdersOfTheAgent(t *testing.T) {
 		signal int
 		note   string
 	}{
-		{"terminate", "sleep 100", shepherd.Down{Terminate: &shepherd.Terminate{Why: uint8(job.WhyCancel)}}, job.WhyCancel, 15, " ON n1 CANCELLED AT "},
+		{"terminate", "sleep 100", shepherd.Down{Terminate: &shepherd.Terminate{Why: uint8(job.WhyCancel)}}, job.WhyCancel, 15, " ON " + nodeName + " CANCELLED AT "},
 		{"terminate with a note", "sleep 100", shepherd.Down{Terminate: &shepherd.Terminate{Why: uint8(job.WhyPreempt), Note: "*** gone ***"}},
 			job.WhyPreempt, 15, "slurmstepd: error: *** gone ***\n"},
 		{"kill at once", "trap '' TERM; sleep 100", shepherd.Down{Terminate: &shepherd.Terminate{Why: uint8(job.WhyRequeue), Now: true, KillWait: 60000}},

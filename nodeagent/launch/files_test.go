@@ -203,9 +203,9 @@ func TestHooks(t *testing.T) {
 		t.Errorf("order %q", data)
 	}
 	env, _ := os.ReadFile(dir + "/env")
-	want := fmt.Sprintf("CUDA_VISIBLE_DEVICES=1,3\nPATH=/usr/sbin:/usr/bin:/sbin:/bin\nPWD=/\nSLURMD_NODENAME=n1\nSLURM_CLUSTER_NAME=test\n"+
-		"SLURM_JOBID=%[1]d\nSLURM_JOB_ACCOUNT=\nSLURM_JOB_GID=%[2]d\nSLURM_JOB_GPUS=1,3\nSLURM_JOB_ID=%[1]d\nSLURM_JOB_NODELIST=n1\n"+
-		"SLURM_JOB_PARTITION=p\nSLURM_JOB_UID=%[2]d\nSLURM_JOB_USER=tester\nSLURM_NODELIST=n1\nSLURM_SCRIPT_CONTEXT=prolog_slurmd\nSLURM_UID=%[2]d\n", k.Job, userID)
+	want := fmt.Sprintf("CUDA_VISIBLE_DEVICES=1,3\nPATH=/usr/sbin:/usr/bin:/sbin:/bin\nPWD=/\nSLURMD_NODENAME=%[3]s\nSLURM_CLUSTER_NAME=test\n"+
+		"SLURM_JOBID=%[1]d\nSLURM_JOB_ACCOUNT=\nSLURM_JOB_GID=%[2]d\nSLURM_JOB_GPUS=1,3\nSLURM_JOB_ID=%[1]d\nSLURM_JOB_NODELIST=%[3]s\n"+
+		"SLURM_JOB_PARTITION=p\nSLURM_JOB_UID=%[2]d\nSLURM_JOB_USER=tester\nSLURM_NODELIST=%[3]s\nSLURM_SCRIPT_CONTEXT=prolog_slurmd\nSLURM_UID=%[2]d\n", k.Job, userID, nodeName)
 	if string(env) != want {
 		t.Errorf("environment of the prolog:\n%s\nwant:\n%s", env, want)
 	}

@@ -40,6 +40,9 @@ const (
 	otherID = 61011
 )
 
+// nodeName is this process's own, and so are the control groups of its launcher: several may run here.
+var nodeName = fmt.Sprintf("n%d", os.Getpid())
+
 // binEnv names a folder where the binaries have already been built.
 const binEnv = "TENSORGRID_TEST_BINARIES"
 
@@ -126,7 +129,7 @@ func newNodeAs(t testing.TB, extra ...string) *node {
 		ended: map[launch.Key]*shepherd.Record{}, wake: make(chan struct{}), links: map[launch.Key]net.Conn{}}
 	n.makeCA()
 	n.cert, n.key = n.issue("tensorgrid://test/ctld/c1", time.Now().Add(time.Hour))
-	lines := append([]string{"cluster = test", "node = n1", "ca=" + dir + "/ca.pem", "socket=" + dir + "/launch.sock",
+	lines := append([]string{"cluster = test", "node = " + nodeName, "ca=" + dir + "/ca.pem", "socket=" + dir + "/launch.sock",
 		"spool=" + n.spool, "stepd=" + bin + "/stepd", "agent_socket=" + dir + "/agent.sock"}, extra...)
 	must(t, os.WriteFile(n.conf, []byte(strings.Join(lines, "\n")+"\n"), 0o600))
 	must(t, os.Mkdir(dir+"/home", 0o700))
@@ -423,9 +426,9 @@ var nextJob atomic.Uint32
 // order makes a good order for a script, which the test may then spoil.
 func (n *node) order(script string, change ...func(*cred.Launch)) *order {
 	o := &order{Start: launch.Start{Script: []byte(script), Env: [][]byte{[]byte("PATH=/usr/bin:/bin"), []byte("A=b c")}}}
-	o.l = cred.Launch{Cluster: "test", Node: "n1", JobID: nextJob.Add(1), Step: job.BatchStep, UID: userID, GID: userID,
+	o.l = cred.Launch{Cluster: "test", Node: nodeName, JobID: nextJob.Add(1), Step: job.BatchStep, UID: userID, GID: userID,
 		Groups: []uint32{userID}, User: "tester", NotBefore: time.Now().Add(-time.Minute).UnixMilli(),
-		Expires: time.Now().Add(time.Minute).UnixMilli(), Alloc: job.NodeAlloc{Node: "n1", CPUs: 1}, NodeList: "n1", NumNodes: 1,
+		Expires: time.Now().Add(time.Minute).UnixMilli(), Alloc: job.NodeAlloc{Node: nodeName, CPUs: 1}, NodeList: nodeName, NumNodes: 1,
 		WorkDir: n.dir + "/home", StdOut: "out", Umask: 0o022, TimeLimit: job.Unlimited, KillWait: 1000, SharedFS: true,
 		JobName: "test", Partition: "p"}
 	if os.Getuid() != 0 {

@@ -79,8 +79,8 @@ printf 'no newline'`, func(l *cred.Launch) { l.Umask = 0o027 })
 	n.wait(k)
 	want := fmt.Sprintf(`umask 0027 cwd %s/home stdin /dev/null nofile 1024
 leader
-0::/tensorgrid/test_n1/job_%d.0/step_4294967291
-no newline`, n.dir, k.Job)
+0::/tensorgrid/test_%s/job_%d.0/step_4294967291
+no newline`, n.dir, nodeName, k.Job)
 	if got := n.read("out"); got != want {
 		t.Errorf("got %q\nwant %q", got, want)
 	}
@@ -145,7 +145,7 @@ func TestShepherdIsNobody(t *testing.T) {
 	}
 	group, err := os.ReadFile("/proc/" + pid + "/cgroup")
 	must(t, err)
-	if strings.Contains(string(group), "tensorgrid/test_n1") {
+	if strings.Contains(string(group), "tensorgrid/test_"+nodeName) {
 		t.Errorf("the shepherd is in its job's groups: %s", group)
 	}
 	n.ask(launch.Request{Kill: &k})

@@ -81,7 +81,6 @@ func New(c *Conf, now func() time.Time, log *slog.Logger) (*Server, error) {
 	for _, p := range known {
 		s.jobs.adopt(p)
 	}
-	driver.Sweep(s.jobs.lives)
 	return s, nil
 }
 
@@ -117,6 +116,7 @@ func (s *Server) Run(ctx context.Context, l *net.UnixListener) error {
 	var own sync.WaitGroup
 	own.Go(func() { s.sweeper.run(ctx) })
 	own.Go(func() { s.pool.run(ctx) })
+	own.Go(func() { s.sweepOnce(ctx) })
 	defer own.Wait()
 	go s.reaper.run(ctx)
 	stop := context.AfterFunc(ctx, func() { l.Close() })

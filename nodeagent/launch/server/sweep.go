@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/tensorgrid/tensorgrid/nodeagent/cgroup"
 )
@@ -82,4 +83,24 @@ func (w *sweeper) run(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// sweepAfter is how long after its start a launcher removes groups that a killed one has left. They
+// hold nothing, so there is no haste.
+const sweepAfter = time.Minute
+
+func (s *Server) sweepOnce(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(sweepAfter):
+		s.groups.Sweep(func(job, run uint32) bool {
+			return s.jobs.lives(job, run) || s.sweeper.has(runKey{job, run})
+		})
+	}
+}
+
+func (w *sweeper) has(run runKey) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.pending[run] != nil
 }
