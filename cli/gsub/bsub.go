@@ -9,9 +9,10 @@ import (
 // way below, or passed over when it has no meaning here.
 var bsubOptions = map[string]string{
 	"-J": "", "-n": "", "-W": "", "-gpu": "", "-o": "--output=", "-oo": "--output=", "-e": "--error=", "-eo": "--error=", "-i": "--input=",
-	"-q": "--partition=", "-P": "--account=", "-G": "--account=", "-cwd": "--chdir=", "-u": "--mail-user=",
+	"-q": "--partition=", "-P": "--account=", "-G": "", "-cwd": "--chdir=", "-u": "--mail-user=",
 	"-m": "", "-M": "", "-R": "", "-w": "", "-b": "", "-t": "", "-c": "", "-v": "", "-F": "", "-S": "", "-T": "", "-D": "", "-C": "", "-E": "", "-L": "",
 	"-a": "", "-app": "", "-env": "", "-g": "", "-sla": "", "-sp": "", "-U": "", "-Jd": "", "-k": "", "-p": "", "-is": "", "-data": "", "-network": "",
+	"-ep": "", "-eptl": "", "-ext": "", "-Ep": "", "-outdir": "", "-pack": "", "-ptl": "", "-Q": "", "-We": "", "-Wm": "", "-Wt": "", "-f": "",
 }
 
 // bsubFlags are those without a value.
@@ -53,7 +54,7 @@ func bsubName(w string) (name, value string) {
 	if _, ok := bsubOptions[w]; ok {
 		return w, ""
 	}
-	if len(w) > 2 && strings.Contains("nJWoeqP", w[1:2]) && w[0] == '-' {
+	if len(w) > 2 && w[0] == '-' && strings.Contains("nJWoeqP", w[1:2]) && (w[1] != 'n' && w[1] != 'W' || '0' <= w[2] && w[2] <= '9') {
 		return w[:2], w[2:]
 	}
 	return "", ""

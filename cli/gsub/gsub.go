@@ -79,19 +79,13 @@ func (r *request) build(opts []getopt.Option, given []getopt.Given, operands []s
 	if v, ok := r.env.Lookup("SBATCH_IGNORE_PBS"); ok && switchedOn(v) {
 		r.ignorePBS = true
 	}
-	for _, d := range found.directives {
-		if d.foreign() && r.ignorePBS {
-			continue
-		}
-		line, err := d.parse(opts)
-		if err != nil {
+	if !r.ignorePBS {
+		if err := r.takeDirectives(opts, entries, found.directives, fromForeign); err != nil {
 			return err
 		}
-		for _, g := range line {
-			if err := r.take(entries[g.Option.Long], g.Value, g.HasValue, fromScript); err != nil {
-				return err
-			}
-		}
+	}
+	if err := r.takeDirectives(opts, entries, found.directives, fromScript); err != nil {
+		return err
 	}
 	if err := r.takeEnvironment(); err != nil {
 		return err
@@ -106,6 +100,26 @@ func (r *request) build(opts []getopt.Option, given []getopt.Given, operands []s
 	}
 	r.adviseOnScript(found)
 	r.adviseOnOutput()
+	return nil
+}
+
+// takeDirectives takes the lines of one source: those of other systems are weaker than ours, so a script may serve
+// several.
+func (r *request) takeDirectives(opts []getopt.Option, entries map[string]*entry, list []directive, source int) error {
+	for _, d := range list {
+		if d.foreign() != (source == fromForeign) {
+			continue
+		}
+		line, err := d.parse(opts)
+		if err != nil {
+			return err
+		}
+		for _, g := range line {
+			if err := r.take(entries[g.Option.Long], g.Value, g.HasValue, source); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
 }
 

@@ -175,7 +175,7 @@ func Manual() *getopt.Manual {
 		Synopsis: []string{"[OPTIONS] SCRIPT [ARGUMENT...]", "[OPTIONS] --wrap=COMMAND", "[OPTIONS] < SCRIPT"},
 		Description: []string{
 			"Hands a script to the controllers and prints the new job's id. When that line is printed the job is safe: it is on the disks of a majority of the controllers, script and environment included.",
-			"Options are also read from the script: lines that begin with #GSUB or #SBATCH, in front of the first command. The command line wins over SBATCH_ variables, and these over the script; of two equal ones the later wins.",
+			"Options are also read from the script: lines that begin with #GSUB or #SBATCH, in front of the first command. The command line wins over SBATCH_ variables, and these over the script, where our own lines win over those of other systems; of two equal ones the later wins. The same holds for the several ways to ask for GPUs.",
 			"The script is found as a path when it holds a slash, else in the current folder, else in PATH. It must begin with #! and is kept as it is now.",
 		},
 		Options: opts,
@@ -183,7 +183,7 @@ func Manual() *getopt.Manual {
 			{Title: "DIRECTIVES", Items: []getopt.Item{
 				{Text: "The word stands at the start of the line. What follows is split at blanks; quotes keep blanks, a backslash the next character, and # begins a comment. Nothing is expanded. Lines after the first command are not read; gsub says so."},
 				{Text: "#PBS lines are read too: -A -J -M -N -e -h -l -m -o -q -r -t, with nodes, ppn, ncpus, mem, ngpus, select and walltime; other options of theirs are passed over."},
-				{Text: "#BSUB lines too: -J with an array, -n -W -o -oo -e -eo -i -q -P -G -cwd -u -gpu num=N -x -H -r -rn -K -N -B; gsub says which others it passed over. #SLURM followed by an option is read like #SBATCH, with a reminder."},
+				{Text: "#BSUB lines too: -J with an array, -n -W -o -oo -e -eo -i -q -P -cwd -u -gpu num=N -x -H -r -rn -K -N -B; gsub says which others it passed over. #SLURM followed by an option is read like #SBATCH, with a reminder."},
 				{Text: "Texts are UTF-8. A script may hold any bytes but NUL."},
 			}},
 			{Title: "ENVIRONMENT", Items: []getopt.Item{{Text: "Each of these stands for the option beside it; for options without a value: empty, yes, or a number other than 0. " + envList(t)}}},

@@ -149,6 +149,45 @@ func FuzzParseExport(f *testing.F) {
 	})
 }
 
+func TestFromBSUB(t *testing.T) {
+	for in, want := range map[string]string{
+		"-J name -q long -n4 -W90":       "--job-name=name --partition=long --ntasks=4 --time=90 []",
+		"-J a[1-9:2]%3":                  "--job-name=a --array=1-9:2%3 []",
+		"-J [1-4]":                       "--array=1-4 []",
+		"-n 2,8 -W 2:30/host1 -x -H":     "--ntasks=2 --time=2:30:00 --exclusive --hold []",
+		"-oo %J.o -eo %J_%I.e -cwd /tmp": "--output=%A.o --error=%A_%a.e --chdir=/tmp []",
+		"-gpu num=2/task:mode=x -P lab":  "--gpus-per-node=2 --account=lab []",
+		"-gpu mode=x -outdir d -We 5 -Z": " [-gpu -outdir -We -Z]",
+		"-R span[hosts=1] word -rn -N":   "--no-requeue --mail-type=END [-R]",
+		"-n":                             "--ntasks= []",
+	} {
+		out, unread := fromBSUB(strings.Fields(in))
+		if got := fmt.Sprint(strings.Join(out, " "), " ", unread); got != want {
+			t.Errorf("%s: got %s, want %s", in, got, want)
+		}
+	}
+}
+
+// FuzzFromBSUB: whatever stands on such a line becomes long options only.
+func FuzzFromBSUB(f *testing.F) {
+	for _, s := range []string{"-J a[1-3]%2 -n 4", "-W", "-gpu num=", "-oo x -e", "- -- -Z", "-J [ -W /:"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		out, unread := fromBSUB(strings.Fields(s))
+		for _, w := range out {
+			if !strings.HasPrefix(w, "--") {
+				t.Fatalf("%q", w)
+			}
+		}
+		for _, w := range unread {
+			if !strings.HasPrefix(w, "-") {
+				t.Fatalf("%q", w)
+			}
+		}
+	})
+}
+
 // FuzzFromPBS: whatever stands on such a line becomes long options only.
 func FuzzFromPBS(f *testing.F) {
 	for _, s := range []string{"-l nodes=2:ppn=4", "-l", "-m abe", "-N a -o b:c", "- -- -Z", "-lwalltime=:,select=="} {

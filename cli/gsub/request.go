@@ -18,7 +18,8 @@ import (
 
 // Where an option comes from, the stronger the higher.
 const (
-	fromScript = 1 + iota
+	fromForeign = 1 + iota // lines of another system
+	fromScript
 	fromEnvironment
 	fromCommandLine
 )
