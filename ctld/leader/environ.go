@@ -1,8 +1,6 @@
 package leader
 
 import (
-	"bytes"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -44,27 +42,19 @@ func (v variables) given(name, value string) {
 
 // environment is what the batch step sees: the user's variables, under those that describe the job
 // as Slurm's do; sorted NAME=value. The node adds SLURM_TASK_PID.
-func (l *Leader) environment(view state.Viewer, j *state.Job, node string, users [][]byte) [][]byte {
-	v := make(variables, len(users)+64)
-	for _, entry := range users {
-		if name, value, ok := bytes.Cut(entry, []byte{'='}); ok && len(name) > 0 {
-			v[string(name)] = string(value)
+func (l *Leader) environment(view state.Viewer, j *state.Job, node string, users *userEnv) [][]byte {
+	v := make(variables, 64)
+	for _, name := range consulted {
+		if value, ok := users.values[name]; ok {
+			v[name] = value
 		}
-	}
-	for _, name := range described {
-		delete(v, name)
 	}
 	l.jobVariables(v, view, j)
 	sizeVariables(v, view, j)
 	arrayVariables(v, view, j)
 	nodeVariables(v, view, j, node)
 	userVariables(v, j.Spec)
-	out := make([][]byte, 0, len(v))
-	for name, value := range v {
-		out = append(out, []byte(name+"="+value))
-	}
-	slices.SortFunc(out, bytes.Compare)
-	return out
+	return users.with(v)
 }
 
 // jobVariables say which job it is.

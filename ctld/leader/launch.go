@@ -1,7 +1,6 @@
 package leader
 
 import (
-	"bytes"
 	"fmt"
 	"path"
 	"strings"
@@ -31,13 +30,13 @@ func (l *Leader) buildLaunch(view state.Viewer, j *state.Job, node string) (*nod
 		}
 		script = blob
 	}
-	var users [][]byte
+	users := noUserEnv
 	if len(j.Spec.EnvHash) > 0 {
 		blob, ok := view.Blob(j.Spec.EnvHash)
 		if !ok {
 			return nil, fmt.Errorf("environment blob %x is missing", j.Spec.EnvHash)
 		}
-		users = bytes.Split(blob, []byte{0})
+		users = l.envs.get(j.Spec.EnvHash, blob)
 	}
 	env := l.environment(view, j, node, users)
 	c := l.credential(view, j, node)

@@ -40,6 +40,8 @@ type Leader struct {
 	nodepb.UnimplementedNodeServer
 	Deps
 
+	envs userEnvs
+
 	mu       sync.Mutex
 	term     *term // nil while this controller does not lead
 	sessions map[string]*session
