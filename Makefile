@@ -54,7 +54,7 @@ e2e: need-go ## the user cases against a real cluster on loopback
 bench: bench-submit bench-launch ## all benchmarks, each beside its baseline in the same run
 
 bench-submit: need-go ## durable submissions on three replicas, beside bare raft
-	$(GO) test -count=1 -v -timeout 15m -run 'TestBenchSubmit' -bench-submit ./ctld/daemon
+	$(GO) test -count=1 -v -timeout 15m -run 'TestBenchSubmit' ./ctld/daemon -bench-submit
 
 bench-launch: build ## jobs a second end to end, beside a bare fork loop (root)
 	$(GO) test -count=1 -v -timeout 15m -run 'TestBenchLaunch' ./cli -bench-launch
