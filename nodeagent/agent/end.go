@@ -66,7 +66,7 @@ func (a *Agent) finish(ctx context.Context, r *run, rep *nodepb.Report) {
 		rep.StartMs = r.start
 	}
 	// Ended through the launcher, the shepherd does not know why; we do.
-	if r.term != nil && r.byForce && rep.GetKilledFor() == nodepb.Kill_NONE && rep.GetSignal() != 0 {
+	if r.term != nil && (r.byForce || r.cut) && rep.GetKilledFor() == nodepb.Kill_NONE && rep.GetSignal() != 0 {
 		rep.KilledFor = nodepb.Kill_Why(r.term.Why)
 	}
 	r.report = rep

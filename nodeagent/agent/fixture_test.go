@@ -346,6 +346,7 @@ type fakeLauncher struct {
 	down     bool          // dials are refused
 	conns    []net.Conn    // to cut
 	hung     chan struct{} // not nil: requests are read and left lying until it is closed
+	stall    chan struct{} // not nil: starts wait, until a kill closes it
 	losing   bool          // a start is carried out, then the connection is cut instead of an answer
 	refuse   *launch.Reply // answer of a start that is not carried out
 	epilog   string        // error of the epilog
@@ -418,11 +419,24 @@ func (l *fakeLauncher) serve(conn net.Conn) {
 func (l *fakeLauncher) do(req *launch.Request) *launch.Reply {
 	switch {
 	case req.Start != nil:
+		l.mu.Lock()
+		stall := l.stall
+		l.mu.Unlock()
+		if stall != nil {
+			<-stall
+		}
 		return l.start(req.Start)
 	case req.Kill != nil:
-		if s := l.h.step(*req.Kill); s != nil {
+		s := l.h.step(*req.Kill)
+		if s != nil {
 			s.killed()
 		}
+		l.mu.Lock()
+		if l.stall != nil && s == nil {
+			close(l.stall)
+			l.stall = nil
+		}
+		l.mu.Unlock()
 		return &launch.Reply{}
 	case req.Signal != nil:
 		if l.h.step(req.Signal.Key) == nil {

@@ -33,6 +33,9 @@ func (a *Agent) onKill(ctx context.Context, k *nodepb.Kill) {
 	case r == nil || r.phase == leaving:
 	case r.phase == starting:
 		res.Found = true
+		if k.GetHow() != nodepb.Kill_SIGNAL {
+			a.endStartLocked(r)
+		}
 		if len(r.todo) >= maxTodo {
 			res.Error = fmt.Sprintf("%d signals wait for the run to start: that is the limit", maxTodo)
 		} else {
@@ -146,6 +149,7 @@ func (a *Agent) onForget(ctx context.Context, keys []*nodepb.StepKey) {
 		switch r.phase {
 		case starting:
 			r.todo = []*nodepb.Kill{{Key: pk, How: nodepb.Kill_KILL, Why: nodepb.Kill_STALE}}
+			a.endStartLocked(r)
 		case live:
 			a.terminateLocked(r, staleTerminate())
 		case reporting:
@@ -153,6 +157,32 @@ func (a *Agent) onForget(ctx context.Context, keys []*nodepb.StepKey) {
 		}
 		a.mu.Unlock()
 	}
+}
+
+// endStartLocked has a run ended whose start is not known, unless that becomes known within the grace.
+func (a *Agent) endStartLocked(r *run) {
+	if r.endAt.IsZero() {
+		r.endAt = a.d.Now().Add(shepherdGrace)
+	}
+}
+
+// endStartsLocked asks the launcher to end a run that does not come to its script, again and again: as
+// long as its groups are not there, there is nothing to kill.
+func (a *Agent) endStartsLocked(ctx context.Context, r *run, now time.Time) {
+	if r.endAt.IsZero() || now.Before(r.endAt) {
+		return
+	}
+	r.endAt = now.Add(launcherPatience) // one at a time
+	a.goFunc(func() {
+		text := a.order(ctx, &launch.Request{Kill: &r.key})
+		if text != "" {
+			a.log.Error("launcher did not end a start", "job", r.key.Job, "run", r.key.Run, "err", text)
+		}
+		a.mu.Lock()
+		r.cut = r.cut || text == ""
+		r.endAt = a.d.Now().Add(shepherdGrace)
+		a.mu.Unlock()
+	})
 }
 
 // force ends a run through the launcher: its shepherd is away, or has not managed to. TERM first

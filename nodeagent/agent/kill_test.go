@@ -214,3 +214,45 @@ func TestAckOfAnotherHeartbeat(t *testing.T) {
 		}
 	}
 }
+
+// TestStartThatHangsIsEnded: a run whose start does not come back is ended through the launcher, after
+// the time that a start usually takes and not before.
+func TestStartThatHangsIsEnded(t *testing.T) {
+	for _, wait := range []bool{true, false} {
+		inBubble(t, func(h *host, c *controller) {
+			defer h.agent()()
+			stall := make(chan struct{})
+			h.launcher.set(func() { h.launcher.stall = stall })
+			s := c.session()
+			k := batch(7)
+			s.launch(k)
+			time.Sleep(time.Minute)
+			s.kill(&nodepb.Kill{Key: keyToPB(k), How: nodepb.Kill_TERMINATE, Why: nodepb.Kill_CANCEL, KillWaitMs: 60_000})
+			if r := s.killed(); !r.Found || r.Error != "" {
+				t.Errorf("result %v", r)
+			}
+			if !wait { // it comes to its script in time: it is told in peace
+				h.launcher.set(func() { h.launcher.stall = nil })
+				close(stall)
+				s.result()
+				if d := h.step(k).down(); d.Terminate == nil || d.Terminate.Now {
+					t.Errorf("told %+v", d)
+				}
+				if got := h.launcher.asked(isKill); len(got) != 0 {
+					t.Errorf("launcher was asked %+v", got)
+				}
+				return
+			}
+			if r := s.result(); !r.Ok {
+				t.Errorf("result %v", r)
+			}
+			if got := h.launcher.asked(isKill); len(got) == 0 || *got[0].Kill != k {
+				t.Errorf("launcher was asked %+v", got)
+			}
+			h.step(k).killed()
+			if r := s.report(); r.GetSignal() != 9 || r.GetKilledFor() != nodepb.Kill_CANCEL {
+				t.Errorf("report %v", r)
+			}
+		})
+	}
+}

@@ -33,6 +33,8 @@ type run struct {
 	looking bool          // somebody is finding out whether the shepherd lives
 
 	todo      []*nodepb.Kill // signals that came before the start was known
+	endAt     time.Time      // when the launcher is asked to end it although its start is not known; zero = not at all
+	cut       bool           // the launcher has been asked so
 	limit     *int64         // newest time limit
 	term      *shepherd.Terminate
 	termAt    time.Time

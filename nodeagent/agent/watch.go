@@ -94,6 +94,8 @@ func (a *Agent) due(ctx context.Context) []*run {
 		switch {
 		case r.phase == reporting && !r.sentAt.IsZero() && now.Sub(r.sentAt) >= resend:
 			a.out.addReport(k)
+		case r.phase == starting:
+			a.endStartsLocked(ctx, r, now)
 		case r.phase != live:
 		default:
 			a.forceLocked(ctx, r, now)
