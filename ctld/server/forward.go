@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -52,7 +53,7 @@ var routes = map[string]route{
 	authn.ControllerService + "PutBlob":         {repeat: always, call: via((*Server).PutBlob)},
 	authn.ControllerService + "Cancel":          {repeat: endsJobs, call: via((*Server).Cancel)},
 	authn.ControllerService + "Control":         {repeat: setsHold, call: via((*Server).Control)},
-	authn.ControllerService + "UpdateJob":       {repeat: always, call: via((*Server).UpdateJob)},
+	authn.ControllerService + "UpdateJob":       {repeat: setsValues, call: via((*Server).UpdateJob)},
 	authn.ControllerService + "UpdateNode":      {repeat: always, call: via((*Server).UpdateNode)},
 	authn.ControllerService + "UpdatePartition": {repeat: always, call: via((*Server).UpdatePartition)},
 	authn.ControllerService + "Reconfigure":     {repeat: always, call: via((*Server).Reconfigure)},
@@ -70,6 +71,20 @@ func endsJobs(req any) bool {
 func setsHold(req any) bool {
 	r, ok := req.(*ctldpb.ControlRequest)
 	return ok && (r.Op == ctldpb.ControlRequest_HOLD || r.Op == ctldpb.ControlRequest_UHOLD || r.Op == ctldpb.ControlRequest_RELEASE)
+}
+
+// setsValues tells whether an update sets what it names. One that moves a time limit would move it twice.
+func setsValues(req any) bool {
+	r, ok := req.(*ctldpb.UpdateJobRequest)
+	if !ok {
+		return false
+	}
+	for key, value := range r.Set {
+		if strings.EqualFold(key, "timelimit") && value != "-1" && strings.IndexAny(value, "+-") == 0 {
+			return false
+		}
+	}
+	return true
 }
 
 func staleNodes(req any) bool {

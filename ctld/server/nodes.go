@@ -21,6 +21,9 @@ func (s *Server) ListNodes(ctx context.Context, req *ctldpb.ListNodesRequest) (*
 	if err != nil {
 		return nil, err
 	}
+	if s.Auth.Policy().Private("nodes") && !c.IsOperator() {
+		return nil, private("nodes")
+	}
 	if n := len(req.Names); n > MaxFilterNames {
 		return nil, tooMany("names", "MaxFilterNames", n, MaxFilterNames)
 	}
@@ -31,7 +34,7 @@ func (s *Server) ListNodes(ctx context.Context, req *ctldpb.ListNodesRequest) (*
 	out := &ctldpb.ListNodesResponse{Info: info}
 	parts := map[string][]string{}
 	for p := range view.Partitions() {
-		if p.Hidden && !c.IsOperator() {
+		if (p.Hidden || s.Auth.Policy().Private("partitions")) && !c.IsOperator() {
 			continue
 		}
 		for _, n := range p.Nodes {
@@ -56,6 +59,11 @@ func (s *Server) ListNodes(ctx context.Context, req *ctldpb.ListNodesRequest) (*
 		}
 	}
 	return out, nil
+}
+
+// private refuses what PrivateData hides from all but operators.
+func private(kind string) error {
+	return refuse("ESLURM_ACCESS_DENIED", "PrivateData="+kind+" shows them to operators only")
 }
 
 func (s *Server) nodeToAPI(n *state.Node, parts []string) *ctldpb.Node {

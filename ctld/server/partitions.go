@@ -14,11 +14,15 @@ import (
 	"github.com/tensorgrid/tensorgrid/internal/job"
 )
 
-// ListPartitions shows the partitions, all or those named. Hidden ones are shown to operators and
-// to who names them.
+// ListPartitions shows the partitions, all or those named. Hidden ones are among them with their
+// flag: the client leaves them out unless it is asked for all, as Slurm's does.
 func (s *Server) ListPartitions(ctx context.Context, req *ctldpb.ListPartitionsRequest) (*ctldpb.ListPartitionsResponse, error) {
-	if _, err := caller(ctx); err != nil {
+	c, err := caller(ctx)
+	if err != nil {
 		return nil, err
+	}
+	if s.Auth.Policy().Private("partitions") && !c.IsOperator() {
+		return nil, private("partitions")
 	}
 	if n := len(req.Names); n > MaxFilterNames {
 		return nil, tooMany("names", "MaxFilterNames", n, MaxFilterNames)
@@ -29,7 +33,6 @@ func (s *Server) ListPartitions(ctx context.Context, req *ctldpb.ListPartitionsR
 	}
 	out := &ctldpb.ListPartitionsResponse{Info: info}
 	if len(req.Names) == 0 {
-		// The client decides about hidden ones (--all), as Slurm's does: the flag goes with the record.
 		for p := range view.Partitions() {
 			out.Partitions = append(out.Partitions, partitionToAPI(view, p))
 		}

@@ -98,7 +98,8 @@ func (s *Server) catchUp(digest string) {
 	case err != nil:
 		s.Logger.Error("the cluster has a new configuration, but the file here cannot be used", "file", s.Config().Source, "err", err)
 	case next.Digest() != digest:
-		s.Logger.Warn("the configuration file here differs from the one the cluster runs under", "file", next.Source)
+		s.Logger.Warn("the configuration file here differs from the one the cluster runs under; gctl reconfigure at the controller with the right file makes them one",
+			"file", next.Source, "differs", differing(s.Log.View(), next))
 	default:
 		s.setConfig(next)
 		s.Logger.Info("configuration reloaded with the cluster")

@@ -31,7 +31,7 @@ func (t *Tx) UpdatePartition(name string, set map[string]string, c Caller) *Refu
 		if r := setPartition(&trial, key, set[key]); r != nil {
 			return r
 		}
-		updated[strings.ToLower(key)] = set[key]
+		updated[canonicalKey(key)] = set[key]
 	}
 	all := maps.Clone(t.file.set)
 	if all == nil {
@@ -52,6 +52,14 @@ func (t *Tx) UpdatePartition(name string, set map[string]string, c Caller) *Refu
 	t.usage++
 	t.capacity++
 	return nil
+}
+
+// canonicalKey gives a parameter one name, so that of two updates of it the later counts.
+func canonicalKey(key string) string {
+	if key = strings.ToLower(key); key == "shared" {
+		return "oversubscribe"
+	}
+	return key
 }
 
 // setPartition changes one parameter, named in any case.

@@ -34,7 +34,8 @@ type Registration struct {
 type RunKey struct{ JobID, Run uint32 }
 
 // RegisterNode takes a registration: runs of an earlier boot, and confirmed runs that the node
-// does not hold, are dead. Drain, its reason and a DOWN that an operator set stay.
+// does not hold, are dead. Drain and its reason stay; a DOWN that an operator set stays unless
+// ReturnToService=2 lifts every DOWN.
 func (t *Tx) RegisterNode(r *Registration) *Refusal {
 	old := t.Node(r.Node)
 	if old == nil {
