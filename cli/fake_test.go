@@ -252,7 +252,7 @@ func (f *fake) Reconfigure(_ context.Context, r *ctldpb.ReconfigureRequest) (*ct
 }
 
 func (f *fake) Ping(context.Context, *ctldpb.PingRequest) (*ctldpb.PingResponse, error) {
-	return &ctldpb.PingResponse{Controller: "c1", Role: "leader", Leader: "c1", Peers: []*ctldpb.PeerStatus{{Name: "c1", Up: true}, {Name: "c2", Up: false, Error: "refused"}}}, nil
+	return &ctldpb.PingResponse{Controller: "c1", Role: "leader", Leader: "c1", Peers: []*ctldpb.PeerStatus{{Name: "c1", Up: true, LatencyUs: 1260}, {Name: "c2", Up: false, Error: "refused"}}}, nil
 }
 
 func (f *fake) JobOutput(r *ctldpb.JobOutputRequest, out grpc.ServerStreamingServer[ctldpb.JobOutputResponse]) error {

@@ -98,3 +98,22 @@ func TestYAML(t *testing.T) {
 		}
 	}
 }
+
+// TestPingLatency: in milliseconds, under the own name only.
+func TestPingLatency(t *testing.T) {
+	r := newRunner(t)
+	if a := r.call("gctl", "ping"); a.code != 0 || !strings.Contains(a.out, "    1.3ms  \n") {
+		t.Errorf("%+v", a)
+	}
+	if a := r.call("scontrol", "ping"); a.code != 0 || strings.Contains(a.out, "ms") {
+		t.Errorf("%+v", a)
+	}
+}
+
+// TestHelpOfOutput: whoever looks for a job's output finds how.
+func TestHelpOfOutput(t *testing.T) {
+	r := newRunner(t)
+	if a := r.call("gctl", "--help"); a.code != 0 || !strings.Contains(a.out, "job output ID [--stderr] [--follow]\n") || !strings.Contains(a.out, "show a job's output") {
+		t.Errorf("%+v", a)
+	}
+}

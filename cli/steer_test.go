@@ -112,6 +112,11 @@ func TestControlWords(t *testing.T) {
 		}
 	}
 	r.want(r.call("scontrol", "hold", "99"), 1, "", "Invalid job id specified for job 99\nslurm_update error: Invalid job id specified\n")
+	for _, line := range [][]string{{"hold", "name="}, {"requeue", "name=,"}, {"update", "JobName=", "TimeLimit=1"}, {"hold", ""}, {"update", "JobId=", "TimeLimit=1"}} {
+		if a := r.call("scontrol", line...); a.code != 1 || a.errout == "" {
+			t.Errorf("scontrol %q names no job: %+v", line, a)
+		}
+	}
 	r.want(r.call("scontrol", "hold", "x"), 1, "", "scontrol: error: Invalid job id x\n")
 	if a := r.call("scontrol", "frobnicate"); a.code != 1 || !strings.HasPrefix(a.errout, "scontrol: error: invalid keyword: frobnicate\n") {
 		t.Errorf("%+v", a)

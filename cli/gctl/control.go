@@ -48,6 +48,9 @@ func jobWords(args []string) ([]string, error) {
 		case strings.EqualFold(key, "jobid") || strings.EqualFold(key, "job"):
 			ids = append(ids, splitIDs(value)...)
 		case strings.EqualFold(key, "name") || strings.EqualFold(key, "jobname"):
+			if strings.Trim(value, ", ") == "" {
+				return nil, fmt.Errorf("Invalid job name %q\na name that is empty names no job", value)
+			}
 			ids = append(ids, "name="+value)
 		default:
 			return nil, fmt.Errorf("Invalid job id specification: %s", a)
@@ -161,17 +164,14 @@ func entity(key string) (kind string, rank int) {
 }
 
 func (c *call) updateJob(names string, set map[string]string) int {
-	ids := []string{names}
-	if !strings.HasPrefix(names, "name=") {
-		var err error
-		if ids, err = jobWords([]string{names}); err != nil {
-			c.env.Errorf("%v", err)
-			return 1
-		}
+	ids, err := jobWords([]string{names})
+	if err != nil {
+		c.env.Errorf("%v", err)
+		return 1
 	}
 	req := &ctldpb.UpdateJobRequest{JobIds: ids, Set: set, Key: client.NewKey()}
 	var res *ctldpb.JobResults
-	err := c.client.Do(background(), func(ctx context.Context, cc ctldpb.ControllerClient) (err error) {
+	err = c.client.Do(background(), func(ctx context.Context, cc ctldpb.ControllerClient) (err error) {
 		res, err = cc.UpdateJob(ctx, req)
 		return err
 	})

@@ -56,12 +56,7 @@ func (m *Manual) Help(name string) string {
 		if o.Help == "" {
 			continue
 		}
-		head := "  " + o.label()
-		if len(head) > helpColumn-2 {
-			fmt.Fprintf(&b, "%s\n%*s%s\n", head, helpColumn, "", o.Help)
-			continue
-		}
-		fmt.Fprintf(&b, "%-*s%s\n", helpColumn, head, o.Help)
+		helpLine(&b, "  "+o.label(), o.Help)
 	}
 	for _, s := range m.Sections {
 		if s.Title != "COMMANDS" {
@@ -69,12 +64,21 @@ func (m *Manual) Help(name string) string {
 		}
 		b.WriteString("Commands:\n")
 		for _, it := range s.Items {
-			fmt.Fprintf(&b, "  %-*s%s\n", helpColumn-2, it.Term, it.Text)
+			helpLine(&b, "  "+it.Term, it.Text)
 		}
 	}
 	fmt.Fprintf(&b, "\nThe configuration is the file that GRID_CONF names, else %s.\n", confFile)
 	fmt.Fprintf(&b, "Example: %s\n", strings.Replace(m.Example, m.Name, name, 1))
 	return b.String()
+}
+
+// helpLine puts the text beside the head, or below one that is too long.
+func helpLine(b *strings.Builder, head, text string) {
+	if len(head) > helpColumn-2 {
+		fmt.Fprintf(b, "%s\n%*s%s\n", head, helpColumn, "", text)
+		return
+	}
+	fmt.Fprintf(b, "%-*s%s\n", helpColumn, head, text)
 }
 
 // label is "-n, --ntasks=N".
