@@ -20,6 +20,7 @@ type intake struct {
 	mu      sync.Mutex
 	waiting []*offer
 	shut    bool
+	passed  bool // a session has put something into the log by itself
 }
 
 // offer is what one session wants in the log, in its order.
@@ -52,10 +53,23 @@ func (q *intake) add(o *offer) bool {
 	return true
 }
 
-// take gives what waits, up to one entry's worth of commands; what is left wakes the loop again.
-func (q *intake) take() []*offer {
+// pass notes that a session has put something into the log by itself.
+func (q *intake) pass() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.passed = true
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take gives what waits, up to one entry's worth of commands; what is left wakes the loop again.
+// passed tells whether sessions have put something into the log by themselves.
+func (q *intake) take() (said []*offer, passed bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	passed, q.passed = q.passed, false
 	n, cmds := 0, 0
 	for n < len(q.waiting) && (n == 0 || cmds+len(q.waiting[n].cmds) < replica.MaxEntryCommands) {
 		cmds += len(q.waiting[n].cmds)
@@ -70,7 +84,7 @@ func (q *intake) take() []*offer {
 		default:
 		}
 	}
-	return head
+	return head, passed
 }
 
 // settle answers the offers of one proposal.
@@ -92,6 +106,7 @@ func (l *Leader) offer(ctx context.Context, t *term, cmds []*logpb.Command) erro
 	o := &offer{cmds: cmds, done: make(chan error, 1)}
 	if !t.intake.add(o) {
 		_, err := l.propose(ctx, cmds...)
+		t.intake.pass()
 		return err
 	}
 	select {

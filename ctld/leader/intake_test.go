@@ -214,7 +214,7 @@ func TestIntakeGivesOneEntrysWorth(t *testing.T) {
 		default:
 			t.Fatalf("after %d offers nobody is woken", want)
 		}
-		said := q.take()
+		said, _ := q.take()
 		if len(said) != 1 { // two would leave no room for the plan
 			t.Fatalf("%d offers taken", len(said))
 		}
@@ -223,7 +223,34 @@ func TestIntakeGivesOneEntrysWorth(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if len(q.take()) != 0 {
+	if said, passed := q.take(); len(said) != 0 || passed {
 		t.Error("more than was given")
 	}
+	if q.pass(); len(q.wake) != 1 {
+		t.Error("nobody is woken")
+	}
+	if _, passed := q.take(); !passed {
+		t.Error("what passed by is not told")
+	}
+}
+
+// A rest after a plan that started nothing is for submissions: what agents say ends it.
+func TestRestEndsWhenAgentsSpeak(t *testing.T) {
+	inBench(t, func(b *bench) {
+		l, _, _, _, first := busy(b, 1)
+		p := &planner{l: l, t: l.current(), fresh: true, rest: time.Now().Add(time.Minute), breath: time.Now()}
+		p.memory.forget()
+		view := l.Log.View()
+		if again, wait := p.round(view, nil); again || wait != time.Minute {
+			t.Errorf("a submission: again %v, wait %v", again, wait)
+		}
+		o := &offer{cmds: []*logpb.Command{reportedToLog("n1", &nodepb.Report{Key: first.Key})}, done: make(chan error, 1)}
+		if again, _ := p.round(view, []*offer{o}); !again || <-o.done != nil || !p.rest.IsZero() {
+			t.Error("a report waited for the rest to end")
+		}
+		synctest.Wait()
+		if _, pending, running := l.Log.View().Counts(); pending != 0 || running != 1 {
+			t.Errorf("%d pending, %d running", pending, running)
+		}
+	})
 }

@@ -68,6 +68,7 @@ type planner struct {
 	planned uint64    // capacity version of the last plan
 	next    int64     // Unix ms at which to plan although nothing has changed; 0 = never
 	rest    time.Time // no plan before, unless an agent has said something
+	breath  time.Time // not before this either, when sessions put it into the log by themselves
 }
 
 // planLoop plans when something has changed that could let a job start, or a begin time has come.
@@ -82,7 +83,10 @@ func (l *Leader) planLoop(t *term) {
 	for t.ctx.Err() == nil {
 		view := l.Log.View()
 		changed := l.Log.Changed(view.Index())
-		said := t.intake.take()
+		said, passed := t.intake.take()
+		if passed {
+			p.rest = p.breath
+		}
 		again, wait := p.round(view, said)
 		if again {
 			continue
@@ -141,9 +145,10 @@ func (p *planner) round(view state.Viewer, said []*offer) (again bool, wait time
 func (p *planner) pace(began time.Time, starts int) {
 	took := p.l.Now().Sub(began)
 	p.t.intake.open(took <= slowPlan)
-	p.rest = time.Time{}
+	p.rest, p.breath = time.Time{}, time.Time{}
 	if starts == 0 {
 		p.rest = began.Add(took + min(took*idleShare, maxIdle))
+		p.breath = began.Add(took + min(took, maxIdle))
 	}
 }
 
