@@ -229,7 +229,7 @@ func (c *controller) run(ctx context.Context) error {
 		})
 	}
 	serve(c.remote, tcp)
-	serve(c.local, users)
+	serve(c.local, newUserListener(users, userConns()))
 	c.Logger.Info("controller serves", "name", c.Name, "socket", socket, "address", tcp.Addr().String(), "version", c.Version)
 	if c.Ready != nil {
 		c.Ready()

@@ -27,6 +27,8 @@ const (
 	handshakeTimeout = 5 * time.Second
 	maxHandshakes    = 64 // under way at a time; more connections wait in the kernel
 	maxSocketPath    = 107
+	firstAcceptWait  = 5 * time.Millisecond // after a connection that could not be accepted
+	lastAcceptWait   = time.Second
 )
 
 // tlsListener gives out connections only after the other side has proved who it is, so that a
@@ -53,6 +55,7 @@ func newTLSListener(l net.Listener, cfg *tls.Config) net.Listener {
 
 func (t *tlsListener) accept() {
 	defer close(t.ended)
+	var wait time.Duration
 	for {
 		select {
 		case t.slots <- struct{}{}:
@@ -61,11 +64,21 @@ func (t *tlsListener) accept() {
 			return
 		}
 		c, err := t.Listener.Accept()
-		if err != nil {
+		switch {
+		case err == nil:
+			wait = 0
+			go t.handshake(c)
+		case errors.Is(err, net.ErrClosed):
 			t.err = err
 			return
+		default: // out of files, or the other side was gone already: this passes
+			<-t.slots
+			wait = min(max(2*wait, firstAcceptWait), lastAcceptWait)
+			select {
+			case <-time.After(wait):
+			case <-t.done:
+			}
 		}
-		go t.handshake(c)
 	}
 }
 

@@ -57,8 +57,8 @@ func handshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
 
 // PeerOf asks the kernel who is at the other end of a unix socket.
 func PeerOf(c net.Conn) (PeerInfo, error) {
-	uc, ok := c.(*net.UnixConn)
-	if !ok {
+	uc, ok := c.(syscall.Conn)
+	if !ok || c.LocalAddr() == nil || c.LocalAddr().Network() != "unix" {
 		return PeerInfo{}, ErrNotLocal
 	}
 	raw, err := uc.SyscallConn()
