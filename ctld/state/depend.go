@@ -35,6 +35,9 @@ func (t *Tx) dependOnSubmit(j *Job) *Refusal {
 			return dependencyProblem(fmt.Sprintf("%s is not offered", term.Type))
 		}
 	}
+	if r := t.mayWatch(j, &dep); r != nil {
+		return r
+	}
 	t.depend(j, &dep)
 	return nil
 }
@@ -52,16 +55,24 @@ func (t *tables) knows(d job.DepJob) bool {
 	return j != nil && j.Waiting != nil && j.Waiting.Contains(uint32(d.Task)) || t.ArrayTask(d.ID, d.Task) != nil
 }
 
-// depend sets how j, not stored yet, stands with its dependency.
-func (t *Tx) depend(j *Job, dep *job.Dependency) {
+// depend sets how j, not stored yet, stands with its dependency, and gives a condition that keeps it
+// there.
+func (t *Tx) depend(j *Job, dep *job.Dependency) (why reasonAt) {
 	j.Dep, j.EligibleAt = DepMet, 0
 	if len(dep.Terms) == 0 {
-		return
+		return why
 	}
 	best, worst := never, met
 	var last, first int64
+	var upper, lower reasonAt
 	for i := range dep.Terms {
-		v, at := t.judge(j, &dep.Terms[i])
+		v, at, k := t.judge(j, &dep.Terms[i])
+		if i == 0 || v > best {
+			upper = reasonAt{i, k}
+		}
+		if i == 0 || v < worst {
+			lower = reasonAt{i, k}
+		}
 		best, worst = max(best, v), min(worst, v)
 		if v == met {
 			if last = max(last, at); first == 0 || at < first {
@@ -69,9 +80,9 @@ func (t *Tx) depend(j *Job, dep *job.Dependency) {
 			}
 		}
 	}
-	v, at := worst, last
+	v, at, why := worst, last, lower
 	if dep.Any {
-		v, at = best, first
+		v, at, why = best, first, upper
 	}
 	switch v {
 	case met:
@@ -81,20 +92,24 @@ func (t *Tx) depend(j *Job, dep *job.Dependency) {
 	case never:
 		j.Dep = DepNever
 	}
+	return why
 }
 
 // judge finds how j stands with one condition; at is the time before which it does not count as
-// met (after:id+minutes).
-func (t *Tx) judge(j *Job, term *job.DepTerm) (v verdict, at int64) {
+// met (after:id+minutes), k the place of the job that decides.
+func (t *Tx) judge(j *Job, term *job.DepTerm) (v verdict, at int64, k int) {
 	if term.Type == job.DepSingleton {
-		return t.judgeSingleton(j), 0
+		return t.judgeSingleton(j), 0, 0
 	}
 	v = met
-	for _, d := range term.Jobs {
+	for i, d := range term.Jobs {
 		dv, dat := t.judgeTarget(j, term.Type, d)
-		v, at = min(v, dv), max(at, dat)
+		if dv < v {
+			v, k = dv, i
+		}
+		at = max(at, dat)
 	}
-	return v, at
+	return v, at, k
 }
 
 // judgeTarget finds how j stands with one job of a condition. A job that left memory ended long
@@ -270,58 +285,20 @@ func delayed(at, delay int64) int64 {
 
 // judgeSingleton: no live record of the same user and name came before.
 func (t *Tx) judgeSingleton(j *Job) verdict {
-	for other := range t.OfUser(j.Spec.UID) {
-		if other.ID >= j.ID {
-			break
-		}
-		if other.Spec.Name == j.Spec.Name && !(j.ArrayID != 0 && other.ArrayID == j.ArrayID) {
-			return waits
-		}
-	}
-	return met
-}
-
-// watches tells whether a record waits for others. Once met a dependency stays met.
-func watches(j *Job) bool {
-	return j != nil && j.State == job.Pending && j.Spec.Dependency != "" && j.Dep != DepMet
-}
-
-// indexDependency keeps who waits for whom, and notes those who wait for a record that has changed.
-func (t *Tx) indexDependency(old, j *Job) {
-	t.indexStats(old, j)
-	was, is := watches(old), watches(j)
-	if was && !(is && old.Spec.Dependency == j.Spec.Dependency && old.Spec.Name == j.Spec.Name) {
-		t.eachWatched(old, func(id uint32) { removeFrom(t.dependents, id, old.ID) }, func(n singleName) { removeFrom(t.singles, n, old.ID) })
-		was = false
-	}
-	if is && !was {
-		t.eachWatched(j, func(id uint32) { addTo(t.dependents, id, j.ID) }, func(n singleName) { addTo(t.singles, n, j.ID) })
-	}
-	if j != nil && !t.restoring && (len(t.dependents) > 0 || len(t.singles) > 0) {
-		t.noteDependents(old, j)
-	}
-}
-
-// eachWatched calls byID with every job id that j's dependency names and byName when it is a singleton.
-func (t *Tx) eachWatched(j *Job, byID func(uint32), byName func(singleName)) {
-	dep, err := job.ParseDependency(j.Spec.Dependency)
-	if err != nil {
-		return // refused when it was submitted
-	}
-	for _, term := range dep.Terms {
-		if term.Type == job.DepSingleton {
-			byName(singleName{j.Spec.UID, j.Spec.Name})
-		}
-		for _, d := range term.Jobs {
-			byID(d.ID)
-		}
-	}
+	v := met
+	t.eachNamesake(j, func(other *Job) bool {
+		v = waits
+		return false
+	})
+	return v
 }
 
 // wakeup is a waiting record to be judged again because of one task (-1: whatever changed).
 type wakeup struct {
 	id   uint32
 	task int64
+	by   uint32 // the record that has changed, and its array; 0 when that does not matter
+	of   uint32
 }
 
 // noteDependents remembers the records that wait for one that has changed. A task that has just been
@@ -339,7 +316,7 @@ func (t *Tx) noteDependents(old, j *Job) {
 		return
 	}
 	note := func(id uint32, _ none) bool {
-		t.woken = append(t.woken, wakeup{id, j.ArrayTask})
+		t.woken = append(t.woken, wakeup{id, j.ArrayTask, j.ID, j.ArrayID})
 		return true
 	}
 	if set := t.dependents[old.ID]; set != nil {
@@ -348,9 +325,10 @@ func (t *Tx) noteDependents(old, j *Job) {
 	if set := t.dependents[old.ArrayID]; set != nil && old.ArrayID != old.ID {
 		set.Scan(note)
 	}
-	if set := t.singles[singleName{old.Spec.UID, old.Spec.Name}]; set != nil && isLive(old) && !isLive(j) {
+	name := singleName{old.Spec.UID, old.Spec.Name}
+	if set := t.singles[name]; set != nil && isLive(old) && !(isLive(j) && j.Spec.Name == name.name) {
 		if id, _, ok := set.Min(); ok { // the ones behind it wait for it
-			t.woken = append(t.woken, wakeup{id, -1})
+			t.woken = append(t.woken, wakeup{id: id, task: -1})
 		}
 	}
 }
@@ -369,21 +347,21 @@ func (t *Tx) wake() {
 }
 
 func (t *Tx) judgeAgain(w wakeup) {
-	old := t.Job(w.id)
-	if old == nil || !watches(old) {
+	old, seen := t.Job(w.id), t.watching[w.id]
+	if old == nil || seen == nil || !watches(old) {
 		return
 	}
-	dep, err := job.ParseDependency(old.Spec.Dependency)
-	if err != nil {
+	dep := seen.dep
+	if old.Waiting != nil && byTask(dep) {
+		t.judgeTasks(old, dep, w.task)
 		return
 	}
-	if old.Waiting != nil && byTask(&dep) {
-		t.judgeTasks(old, &dep, w.task)
+	if w.by != 0 && t.stands(old, seen, w) {
 		return
 	}
 	j := edit(old)
-	t.depend(j, &dep)
-	t.putJudged(old, old, j, &dep)
+	seen.why = t.depend(j, dep)
+	t.putJudged(old, old, j, dep)
 }
 
 // byTask tells whether a dependency is met by each task of an array for itself.

@@ -2,6 +2,7 @@ package state_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/tensorgrid/tensorgrid/ctld/state"
@@ -45,5 +46,136 @@ func TestTaskWakesDependents(t *testing.T) {
 	w.plan(w.begin(a, 1, alloc("n1", 1)))
 	if d := w.job(started).Dep; d != state.DepMet {
 		t.Errorf("after the started task: %d", d)
+	}
+}
+
+// TestSingletonOfRenamed: a singleton waits for a name, whoever stops having it.
+func TestSingletonOfRenamed(t *testing.T) {
+	w := newWorld(t)
+	a := w.run(job.Spec{Name: "x"})
+	b := w.submit(job.Spec{Name: "x", Dependency: "singleton"})
+	c := w.submit(job.Spec{Name: "x", Dependency: "singleton"})
+	if r := w.update(root, a, "JobName", "y"); r != nil {
+		t.Fatal(r)
+	}
+	wantReason(w, b, job.ReasonNone)
+	wantReason(w, c, job.ReasonDependency)
+	if r := w.update(root, b, "JobName", "y"); r != nil {
+		t.Fatal(r)
+	}
+	wantReason(w, c, job.ReasonNone)
+}
+
+func TestCircularDependencies(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		second job.Spec // after job 1
+		third  job.Spec
+		of     job.Ref
+		dep    string
+		circle bool
+	}{
+		{"of two", job.Spec{Dependency: "afterok:1"}, job.Spec{}, job.Ref{ID: 1}, "afterany:2", true},
+		{"of three", job.Spec{Dependency: "afterok:1"}, job.Spec{Dependency: "after:2"}, job.Ref{ID: 1}, "afterok:3", true},
+		{"by a name", job.Spec{Name: "x", Dependency: "singleton"}, job.Spec{Dependency: "afterok:2"}, job.Ref{ID: 1}, "afterany:3", true},
+		{"a chain", job.Spec{Dependency: "afterok:1"}, job.Spec{}, job.Ref{ID: 3}, "afterok:2", false},
+		{"once more", job.Spec{Dependency: "afterok:1"}, job.Spec{}, job.Ref{ID: 2}, "afterany:1", false},
+		{"of an array", job.Spec{Array: "0-3"}, job.Spec{Dependency: "afterok:2"}, job.Ref{ID: 2}, "afterok:3", true},
+		{"of a task", job.Spec{Array: "0-3"}, job.Spec{Dependency: "afterok:2_1"}, job.Ref{ID: 2}, "afterok:3", true},
+		{"of the other tasks", job.Spec{Array: "0-3"}, job.Spec{Dependency: "afterok:2_1"}, job.Ref{ID: 2, Tasks: job.NewSet(2, 3)}, "afterok:3", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.submit(job.Spec{Name: "x"})
+			w.submit(tt.second)
+			w.submit(tt.third)
+			var r *state.Refusal
+			w.do(func(tx *state.Tx) {
+				r = tx.UpdateJob(&state.JobUpdate{Job: tt.of, Set: map[string]string{"Dependency": tt.dep}, Caller: root})[0].Refused
+			})
+			if !tt.circle {
+				if r != nil {
+					t.Errorf("refused: %+v", r)
+				}
+				return
+			}
+			wantRefusal(t, r, "ESLURM_CIRCULAR_DEPENDENCY", "waits for job")
+		})
+	}
+}
+
+// TestManyDependents: what waits for many jobs is not looked at whole for each that ends, and there
+// are limits to how much may wait.
+func TestManyDependents(t *testing.T) {
+	w := &quiet{newWorld(t)}
+	const jobs, ids = 1000, 200
+	var list []string
+	for range ids {
+		list = append(list, fmt.Sprint(w.submit(job.Spec{})))
+	}
+	var last uint32
+	for i := range jobs { // each in an order of its own
+		mine := append(append([]string(nil), list[i%ids:]...), list[:i%ids]...)
+		last = w.submit(job.Spec{Dependency: "afterany:" + strings.Join(mine, ":")})
+	}
+	for i := range ids {
+		if w.job(last).Dep != state.DepWaits {
+			t.Fatalf("met after %d of %d", i, ids)
+		}
+		w.cancel(root, job.Ref{ID: uint32(i + 1)})
+	}
+	if w.job(last).Dep != state.DepMet {
+		t.Fatal("not met at the end")
+	}
+	if err := w.s.Check(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// quiet is a world that does not check after each entry.
+type quiet struct{ *world }
+
+func (w *quiet) apply(f func(*state.Tx)) {
+	w.now += 1000
+	w.index++
+	w.s.Apply(w.index, w.now, f)
+}
+
+func (w *quiet) submit(s job.Spec) (id uint32) {
+	w.apply(func(tx *state.Tx) {
+		var r *state.Refusal
+		if id, _, r = tx.Submit("", nil, &s); r != nil {
+			w.Fatalf("%+v", r)
+		}
+	})
+	return id
+}
+
+func (w *quiet) cancel(c state.Caller, refs ...job.Ref) {
+	w.apply(func(tx *state.Tx) { tx.Cancel(&state.Cancel{Jobs: refs, Caller: c}) })
+}
+
+func TestDependencyLimits(t *testing.T) {
+	w := &quiet{newWorld(t)}
+	first := w.submit(job.Spec{})
+	for range state.MaxDependents {
+		w.submit(job.Spec{Dependency: fmt.Sprint("afterok:", first)})
+	}
+	try := func(s job.Spec) (r *state.Refusal) {
+		w.apply(func(tx *state.Tx) { _, _, r = tx.Submit("", nil, &s) })
+		return r
+	}
+	wantRefusal(t, try(job.Spec{Dependency: fmt.Sprint("afterok:", first)}), "ESLURM_DEPENDENCY", "MaxDependents")
+	if r := w.update(root, first+1, "Dependency", fmt.Sprint("afterany:", first)); r != nil {
+		t.Errorf("one that waits already: %+v", r)
+	}
+	second := w.submit(job.Spec{})
+	many := "afterok" + strings.Repeat(fmt.Sprint(":", second), job.MaxDependencies)
+	for range (state.MaxUserDependencies - state.MaxDependents) / job.MaxDependencies {
+		w.submit(job.Spec{Dependency: many})
+	}
+	wantRefusal(t, try(job.Spec{Dependency: many}), "ESLURM_DEPENDENCY", "MaxUserDependencies")
+	if r := try(job.Spec{Dependency: many, UID: 7}); r != nil {
+		t.Errorf("another user: %+v", r)
 	}
 }

@@ -19,6 +19,10 @@ const (
 	MaxChunk = 128 << 10
 	// MaxOpenBlobs bounds the blobs that have begun to arrive and are not whole.
 	MaxOpenBlobs = 4096
+	// MaxDependents bounds the waiting records that name one job in a dependency, MaxUserDependencies
+	// the jobs that all waiting records of one user name.
+	MaxDependents       = 10000
+	MaxUserDependencies = 1000000
 	// MaxDetail bounds one reason's text in bytes; longer ones are cut.
 	MaxDetail = 1024
 	// MaxNodes and MaxPartitions bound one configuration.

@@ -51,7 +51,7 @@ func (t *Tx) Submit(key string, digest []byte, spec *job.Spec) (id uint32, dupli
 	j.Eligible = j.eligibleAt(t.now)
 	t.put(nil, j)
 	if tasks != nil && j.Dep == DepWaits {
-		t.judgeAgain(wakeup{j.ID, -1}) // tasks whose counterpart has ended already
+		t.judgeAgain(wakeup{id: j.ID, task: -1}) // tasks whose counterpart has ended already
 	}
 	if key != "" {
 		t.setKey(j.ID, keyRecord{uid: spec.UID, key: key, digest: [32]byte(digest), time: t.now})

@@ -2,6 +2,7 @@ package state
 
 import (
 	"cmp"
+	"hash/maphash"
 
 	"github.com/tidwall/btree"
 
@@ -132,6 +133,11 @@ type private struct {
 	owned      map[uint32]uint32                       // uid -> live jobs, each waiting array task counted
 	dependents map[uint32]*btree.Map[uint32, none]     // job or array id -> waiting records that name it
 	singles    map[singleName]*btree.Map[uint32, none] // waiting records that asked for singleton
+	watching   map[uint32]*watch                       // what each record that waits for others waits for
+	parsed     map[string]*parsedDep                   // dependencies of those, by text
+	edges      map[uint32]int                          // uid -> jobs named by the dependencies of those
+	names      *btree.BTreeG[nameKey]                  // live records by user and name
+	nameSeed   maphash.Seed
 	unstarted  int                                     // records that waiting array tasks will still need
 	classNums  uint32                                  // last class number given
 	orphanKeys *btree.BTreeG[endKey]                   // keys whose job has been purged, oldest first
@@ -171,6 +177,11 @@ func newPrivate() private {
 		owned:      map[uint32]uint32{},
 		dependents: map[uint32]*btree.Map[uint32, none]{},
 		singles:    map[singleName]*btree.Map[uint32, none]{},
+		watching:   map[uint32]*watch{},
+		parsed:     map[string]*parsedDep{},
+		edges:      map[uint32]int{},
+		names:      btree.NewBTreeGOptions(lessName, btree.Options{NoLocks: true}),
+		nameSeed:   maphash.MakeSeed(),
 		orphanKeys: byEnd(),
 		arrayStats: map[uint32]*arrayStat{},
 		shapes:     map[string]string{},

@@ -36,6 +36,9 @@ func (t *Tx) UpdateJob(u *JobUpdate) []JobResult {
 func (t *Tx) updateJob(x target, u *JobUpdate, fresh map[*job.Spec]*job.Spec) *Refusal {
 	before := x.job.Spec
 	trial := edit(x.job)
+	if x.tasks != nil {
+		trial.Waiting = x.tasks
+	}
 	if r := t.change(trial, u); r != nil {
 		return r
 	}
@@ -53,7 +56,7 @@ func (t *Tx) updateJob(x target, u *JobUpdate, fresh map[*job.Spec]*job.Spec) *R
 	}
 	t.put(old, j)
 	if j.Waiting != nil && watches(j) {
-		t.judgeAgain(wakeup{j.ID, -1}) // tasks whose counterpart has ended already
+		t.judgeAgain(wakeup{id: j.ID, task: -1}) // tasks whose counterpart has ended already
 	}
 	return nil
 }
