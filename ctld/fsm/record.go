@@ -40,9 +40,9 @@ func nodeFromRecord(m *logpb.SnapshotNode) state.Node {
 	}
 }
 
-// jobRecord is a job's record in a snapshot. Records of one array that share their specification
+// jobRecord is a job's record in a snapshot, and its specification, which is not yet in it. Records of one array that share their specification
 // name the first that has it instead of repeating it.
-func jobRecord(j *state.Job, owners map[*job.Spec]uint32) *logpb.SnapshotJob {
+func jobRecord(j *state.Job, owners map[*job.Spec]uint32) (*logpb.SnapshotJob, *job.Spec) {
 	m := &logpb.SnapshotJob{
 		Id: j.ID, ArrayId: j.ArrayID, ArrayTask: j.ArrayTask, ArrayLimit: j.ArrayLimit,
 		State: uint32(j.State), Flags: uint32(j.Flags), Reason: string(j.Reason), ReasonDetail: j.Detail, Priority: j.Priority,
@@ -64,13 +64,12 @@ func jobRecord(j *state.Job, owners map[*job.Spec]uint32) *logpb.SnapshotJob {
 	}
 	if owner, known := owners[j.Spec]; known {
 		m.SpecOf = owner
-		return m
+		return m, nil
 	}
 	if j.ArrayID != 0 {
 		owners[j.Spec] = j.ID
 	}
-	m.Spec = SpecToLog(j.Spec)
-	return m
+	return m, j.Spec
 }
 
 // indexes lists where list is true.

@@ -10,6 +10,7 @@ import (
 	"hash/crc32"
 	"io"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tensorgrid/tensorgrid/api/logpb"
@@ -19,6 +20,12 @@ import (
 
 // MaxRecord bounds one record of a snapshot in bytes: the largest is a blob, or the configuration.
 const MaxRecord = 16 << 20
+
+// Field numbers of logpb.SnapshotRecord and logpb.SnapshotJob.
+const (
+	fieldJob     = 2
+	fieldJobSpec = 3
+)
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -72,6 +79,9 @@ type recordWriter struct {
 	crc   uint32
 	count uint64
 	err   error
+
+	spec logpb.JobSpec // of the job in hand
+	body []byte        // its record
 }
 
 // put writes one record. Messages hold maps only with few keys; they are written sorted.
@@ -89,6 +99,39 @@ func (w *recordWriter) put(r *logpb.SnapshotRecord) {
 	if w.buf, w.err = opts.MarshalAppend(w.buf, r); w.err != nil {
 		return
 	}
+	w.flush()
+}
+
+// putJob writes the record of a job whose message comes without its specification. Nearly all of a
+// snapshot is jobs, and a leader writes one while it takes submissions.
+func (w *recordWriter) putJob(m *logpb.SnapshotJob, spec *job.Spec) {
+	if spec == nil {
+		w.put(&logpb.SnapshotRecord{Of: &logpb.SnapshotRecord_Job{Job: m}})
+		return
+	}
+	if w.err != nil {
+		return
+	}
+	if w.body, w.err = (proto.MarshalOptions{Deterministic: true}).MarshalAppend(w.body[:0], m); w.err != nil {
+		return
+	}
+	at := len(w.body)
+	SpecIntoLog(&w.spec, spec)
+	if w.body, w.err = AppendSpec(append(w.body, make([]byte, room)...), &w.spec); w.err != nil {
+		return
+	}
+	w.body = closeField(w.body, at, fieldJobSpec)
+	head := protowire.SizeTag(fieldJob) + protowire.SizeVarint(uint64(len(w.body)))
+	if size := head + len(w.body); size > MaxRecord {
+		w.err = fmt.Errorf("a record of %d bytes exceeds MaxRecord=%d", size, MaxRecord)
+		return
+	}
+	w.buf = binary.AppendUvarint(w.buf[:0], uint64(head+len(w.body)))
+	w.buf = protowire.AppendBytes(protowire.AppendTag(w.buf, fieldJob, protowire.BytesType), w.body)
+	w.flush()
+}
+
+func (w *recordWriter) flush() {
 	w.crc = crc32.Update(w.crc, castagnoli, w.buf)
 	w.count++
 	_, w.err = w.w.Write(w.buf)
@@ -114,7 +157,7 @@ func writeRecords(w *recordWriter, v *state.View) {
 	}
 	owners := map[*job.Spec]uint32{}
 	for j := range v.Jobs() {
-		w.put(&logpb.SnapshotRecord{Of: &logpb.SnapshotRecord_Job{Job: jobRecord(j, owners)}})
+		w.putJob(jobRecord(j, owners))
 	}
 	for k := range v.Keys() {
 		w.put(&logpb.SnapshotRecord{Of: &logpb.SnapshotRecord_Key{Key: &logpb.SnapshotKey{
