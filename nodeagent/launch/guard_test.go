@@ -1,6 +1,7 @@
 package launch_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -165,4 +166,46 @@ func TestFullDiskLosesNoEnd(t *testing.T) {
 		t.Errorf("left %v", left)
 	}
 	n.release(k)
+}
+
+// TestDamagedPlanDoesNotKeepTheLauncherDown spoils the lock file of one of two steps.
+func TestDamagedPlanDoesNotKeepTheLauncherDown(t *testing.T) {
+	damage := map[string]func(path string) error{
+		"zeros": func(p string) error { return os.WriteFile(p, make([]byte, 1024), 0) },
+		"empty": func(p string) error { return os.Truncate(p, 0) },
+		"link":  func(p string) error { return errors.Join(os.Remove(p), os.Symlink("/etc/passwd", p)) },
+		"fifo":  func(p string) error { return errors.Join(os.Remove(p), unix.Mkfifo(p, 0o600)) },
+	}
+	for name, spoil := range damage {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, "epilog="+hook(t, "exit 0"))
+			bad := n.start(n.order("#!/bin/sh\necho up\nsleep 100"))
+			n.waitFor("out", "up")
+			good := n.start(n.order("#!/bin/sh\necho up\nwhile [ ! -e go ]; do sleep 0.02; done\nexit 4", func(l *cred.Launch) { l.StdOut = "out2" }))
+			n.waitFor("out2", "up")
+			n.killLauncher()
+			must(t, spoil(launch.StepFolder(n.spool, bad)+"/lock"))
+			n.startLauncher()
+			if r := n.wait(bad); r.Signal != 9 {
+				t.Errorf("the damaged one: %+v", *r)
+			}
+			must(t, os.WriteFile(n.dir+"/home/go", nil, 0o644))
+			if r := n.wait(good); r.ExitCode != 4 || r.Signal != 0 {
+				t.Errorf("the other: %+v", *r)
+			}
+			if r := n.ask(launch.Request{Release: &launch.Release{Key: bad}}); !strings.Contains(r.Err, "epilog: it has not run") {
+				t.Errorf("release of the damaged one: %+v", r)
+			}
+			n.release(bad)
+			n.release(good)
+		})
+	}
+}
+
+// hook writes a program of root's.
+func hook(t *testing.T, script string) string {
+	t.Helper()
+	path := t.TempDir() + "/hook"
+	must(t, os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755))
+	return path
 }

@@ -74,9 +74,8 @@ const (
 	HandFD = 4
 )
 
-// LockPIDs is the length of the first line of a lock file: shepherd and session, and room. What
-// follows is the launcher's, and nobody else can write it.
-const LockPIDs = 24
+// LockPIDs is the length of the first line of a lock file, see LockLine. What follows is the launcher's.
+const LockPIDs = 128
 
 // RecordRoom is how many bytes of the disk a step's record has from the claim on.
 const RecordRoom = 512

@@ -3,6 +3,7 @@ package shepherd
 import (
 	"context"
 	"errors"
+	"os"
 	"strconv"
 	"time"
 
@@ -31,7 +32,7 @@ func (s *step) sendSelf(sig unix.Signal, batch bool) error {
 	pids := []int{s.pid}
 	if !batch {
 		var err error
-		if pids, err = launch.Descent(s.plan.StepDir); err != nil {
+		if pids, err = launch.Descent(s.plan.StepDir, os.Getuid()); err != nil {
 			return err
 		}
 	}

@@ -203,9 +203,10 @@ func (s *step) sign() error {
 	if err != nil {
 		return err
 	}
-	line := fmt.Appendf(nil, "%-*d\n", launch.LockPIDs-1, os.Getpid())
-	copy(line[len(line)/2:], strconv.Itoa(s.pid))
-	_, err = f.WriteAt(line, 0)
+	line, err := launch.LockLine(os.Getpid(), s.pid)
+	if err == nil {
+		_, err = f.WriteAt(line, 0)
+	}
 	return errors.Join(err, f.Close())
 }
 

@@ -50,6 +50,9 @@ func (s *Server) takeDown(ctx context.Context, k launch.Key) error {
 		if s.conf.Epilog == "" {
 			return nil
 		}
+		if p.damaged != nil { // without its user an epilog could hit anybody
+			return fmt.Errorf("epilog: it has not run: %w", p.damaged)
+		}
 		err := s.runHook(ctx, s.conf.Epilog, "epilog_slurmd", p)
 		if err != nil {
 			err = fmt.Errorf("epilog: %w", err)

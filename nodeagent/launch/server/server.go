@@ -79,6 +79,10 @@ func New(c *Conf, now func() time.Time, log *slog.Logger) (*Server, error) {
 		return nil, err
 	}
 	for _, p := range known {
+		if p.damaged != nil { // nobody can say whose it is: it ends, the others go on
+			log.Error("step with a damaged plan is killed", "job", p.Key.Job, "run", p.Key.Run, "step", p.Key.Step,
+				"err", errors.Join(p.damaged, s.kill(p.Key)))
+		}
 		s.jobs.adopt(p)
 	}
 	return s, nil

@@ -87,7 +87,11 @@ func (s *Server) hold(k launch.Key, g *cgroup.Group) (map[int]int, error) {
 // members are the processes of a step: those of its group or, without groups, the shepherd's descent.
 func (s *Server) members(k launch.Key, g *cgroup.Group) ([]int, error) {
 	if s.groups.Name() == cgroup.None {
-		return launch.Descent(launch.StepFolder(s.conf.Spool, k))
+		uid := -1
+		if p, err := s.spool.readStored(k); err == nil {
+			uid = int(p.UID)
+		}
+		return launch.Descent(launch.StepFolder(s.conf.Spool, k), uid)
 	}
 	return g.Procs()
 }

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -204,6 +205,8 @@ type storedPlan struct {
 	GID     uint32     `json:"gid"`
 	Expires int64      `json:"expires"`
 	Vars    epilogVars `json:"vars"`
+
+	damaged error // why the plan could not be read; then nothing but the key is known
 }
 
 // epilogVars is what prolog and epilog are told about the job.
@@ -246,8 +249,11 @@ func (s *spool) readStored(k launch.Key) (*storedPlan, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(data) <= launch.LockPIDs {
+	if len(data) == launch.LockPIDs {
 		return nil, fs.ErrNotExist
+	}
+	if len(data) < launch.LockPIDs {
+		return nil, fmt.Errorf("%s has %d bytes only (%w)", f.Name(), len(data), fs.ErrInvalid)
 	}
 	p := new(storedPlan)
 	if err := json.Unmarshal(data[launch.LockPIDs:], p); err != nil || p.Key != k {
@@ -348,7 +354,8 @@ func (s *spool) keys() ([]launch.Key, error) {
 }
 
 // planned gives the steps that have not left: those whose epilog has still to run. A run whose mark
-// was not written, since the launcher died right after its claim, is marked now.
+// was not written, since the launcher died right after its claim, is marked now. A step whose plan
+// cannot be read is among them, with why.
 func (s *spool) planned(nowMS int64) ([]*storedPlan, error) {
 	keys, err := s.keys()
 	if err != nil {
@@ -361,7 +368,7 @@ func (s *spool) planned(nowMS int64) ([]*storedPlan, error) {
 			continue
 		}
 		if err != nil {
-			return nil, err
+			p = &storedPlan{Key: k, Expires: nowMS + damagedLife.Milliseconds(), damaged: err}
 		}
 		if !s.wasDone(k) {
 			if err := s.markDone(k, p.Expires, nowMS); err != nil {
@@ -372,6 +379,9 @@ func (s *spool) planned(nowMS int64) ([]*storedPlan, error) {
 	}
 	return all, nil
 }
+
+// damagedLife is how long the credential of a run may be good whose plan cannot be read.
+const damagedLife = 24 * time.Hour
 
 // remove takes away what the run left. The folders hold what users and shepherds made, so nothing
 // here follows a link: names are removed below the spool's own folders only.
