@@ -48,7 +48,10 @@ func (t *Tx) cancel(x target, c *Cancel) *Refusal {
 		return r
 	}
 	j.happen(job.EventCancel)
-	j.Reason, j.Detail, j.HeldBy = "", "", HoldNone
+	j.Reason, j.Detail = "", ""
+	if j.HeldBy == HoldUser { // an administrator's stays for when it is queued again
+		j.HeldBy = HoldNone
+	}
 	j.Cancelled, j.CancelUID = true, c.Caller.UID
 	j.End = t.now
 	if j.Flags&job.Completing != 0 {

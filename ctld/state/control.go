@@ -131,6 +131,11 @@ func (t *Tx) controlRequeue(old *Job, c *Control) *Refusal {
 		return refuse("ESLURM_DISABLED", "Requested operation is presently disabled",
 			fmt.Sprintf("job %s was submitted with --no-requeue, or JobRequeue=0", old.Name()))
 	}
+	if most := t.cfg.MaxSubmitPerUser; most > 0 && !isLive(old) && t.owned[old.Spec.UID] >= most {
+		return refuse("ESLURM_ACCOUNTING_POLICY",
+			"Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)",
+			fmt.Sprintf("MaxSubmitPerUser=%d: the user has %d jobs and this adds 1", most, t.owned[old.Spec.UID]))
+	}
 	j := edit(old)
 	if !t.comeBack(j, event, back) {
 		return refuse("ESLURM_JOB_PENDING", "Job is pending execution", fmt.Sprintf("job %s is in the queue already", old.Name()))

@@ -277,3 +277,42 @@ func TestNodesLeaveWhenFree(t *testing.T) {
 		t.Fatalf("back and not registered: %+v", n)
 	}
 }
+
+// TestRequeueIsNoWayRound: a job that ended comes back to the queue under the rules for a new one.
+func TestRequeueIsNoWayRound(t *testing.T) {
+	w := newWorld(t, func(c *state.Config) { c.MaxSubmitPerUser = 1 })
+	first := w.run(job.Spec{})
+	w.report(first)
+	second := w.submit(job.Spec{})
+	wantRefusal(t, w.control(state.OpRequeue, root, first), "ESLURM_ACCOUNTING_POLICY", "MaxSubmitPerUser=1")
+	w.is(first, job.Completed)
+	w.cancel(root, job.Ref{ID: second})
+	if r := w.control(state.OpRequeue, root, first); r != nil {
+		t.Fatal(r)
+	}
+	w.is(first, job.Pending)
+}
+
+// TestAdminsHoldSurvivesCancel: a user does not shed an administrator's hold by cancel and requeue.
+func TestAdminsHoldSurvivesCancel(t *testing.T) {
+	w := newWorld(t)
+	id := w.submit(job.Spec{UID: 1})
+	w.control(state.OpHold, root, id)
+	w.cancel(alice, job.Ref{ID: id})
+	w.is(id, job.Cancelled)
+	if r := w.control(state.OpRequeue, alice, id); r != nil {
+		t.Fatal(r)
+	}
+	if j := w.job(id); j.HeldBy != state.HoldAdmin || j.Priority != 0 {
+		t.Errorf("held by %d, priority %d", j.HeldBy, j.Priority)
+	}
+	wantReason(w, id, job.ReasonHeldAdmin)
+	wantRefusal(t, w.control(state.OpRelease, alice, id), "ESLURM_ACCESS_DENIED", "administrator")
+	own := w.submit(job.Spec{UID: 1})
+	w.control(state.OpHold, alice, own)
+	w.cancel(alice, job.Ref{ID: own})
+	w.control(state.OpRequeue, alice, own)
+	if j := w.job(own); j.HeldBy != state.HoldNone {
+		t.Errorf("own hold: %d", j.HeldBy)
+	}
+}

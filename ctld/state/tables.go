@@ -138,12 +138,12 @@ type private struct {
 	edges      map[uint32]int                          // uid -> jobs named by the dependencies of those
 	names      *btree.BTreeG[nameKey]                  // live records by user and name
 	nameSeed   maphash.Seed
-	unstarted  int                                     // records that waiting array tasks will still need
-	classNums  uint32                                  // last class number given
-	orphanKeys *btree.BTreeG[endKey]                   // keys whose job has been purged, oldest first
-	openBlobs  int                                     // blobs not whole
-	ended      *btree.BTreeG[endKey]                   // ended records that hold nothing, oldest first
-	freeBlobs  *btree.Map[string, none]                // blobs without references
+	unstarted  int                      // records that waiting array tasks will still need
+	classNums  uint32                   // last class number given
+	orphanKeys *btree.BTreeG[endKey]    // keys whose job has been purged, oldest first
+	openBlobs  int                      // blobs not whole
+	ended      *btree.BTreeG[endKey]    // ended records that hold nothing, oldest first
+	freeBlobs  *btree.Map[string, none] // blobs without references
 	scratch    []byte
 	woken      []wakeup // waiting records whose dependencies are to be judged again
 	arrayStats map[uint32]*arrayStat
