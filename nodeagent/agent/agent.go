@@ -161,6 +161,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.goFunc(func() { a.watch(ctx) })
 	a.goFunc(func() { a.retain(ctx) })
 	a.goFunc(func() { a.problem.watch(ctx, a.d.Probe, a.log) })
+	a.goFunc(func() { a.watchLauncher(ctx) })
 	select { // the first heartbeat already says whether jobs can be taken
 	case <-a.problem.known:
 	case <-ctx.Done():

@@ -5,10 +5,13 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
 )
 
 const (
@@ -21,29 +24,77 @@ const (
 // problem is why this node cannot take jobs; empty when it can.
 type problem struct {
 	mu    sync.Mutex
-	text  string
-	known chan struct{} // closed with the first verdict
+	texts [problems]string
+	known chan struct{} // closed with the first verdict on the spool
 	once  sync.Once
 }
+
+// The parts that a node cannot work without.
+const (
+	ofSpool = iota
+	ofLauncher
+	problems
+)
 
 func (p *problem) get() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.text
+	return p.textLocked()
 }
 
-func (p *problem) set(text string, log *slog.Logger) {
-	text = clipTo(text, maxProblem)
+func (p *problem) textLocked() string {
+	var all []string
+	for _, text := range p.texts {
+		if text != "" {
+			all = append(all, text)
+		}
+	}
+	return clipTo(strings.Join(all, "; "), maxProblem)
+}
+
+func (p *problem) set(of int, text string, log *slog.Logger) {
 	p.mu.Lock()
-	changed := p.text != text
-	p.text = text
+	was := p.textLocked()
+	p.texts[of] = clipTo(text, maxProblem)
+	is := p.textLocked()
 	p.mu.Unlock()
-	p.once.Do(func() { close(p.known) })
+	if of == ofSpool {
+		p.once.Do(func() { close(p.known) })
+	}
 	switch {
-	case changed && text != "":
-		log.Error("node cannot take jobs", "problem", text)
-	case changed:
+	case is == was:
+	case is != "":
+		log.Error("node cannot take jobs", "problem", is)
+	default:
 		log.Info("node can take jobs again")
+	}
+}
+
+// launcherEvery and launcherLimit: how often the launcher is asked whether it is there, and how long
+// its answer may take. It is a problem after launcherPatience.
+const (
+	launcherEvery = 5 * time.Second
+	launcherLimit = 10 * time.Second
+)
+
+// watchLauncher asks the launcher for nothing, now and then: any answer will do. One that is started
+// again, as for an update, is no problem.
+func (a *Agent) watchLauncher(ctx context.Context) {
+	heard := a.d.Now()
+	for sleep(ctx, launcherEvery) {
+		asking, cancel := context.WithTimeout(ctx, launcherLimit)
+		_, err := a.launch.call(asking, &launch.Request{})
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		switch now := a.d.Now(); {
+		case err == nil:
+			heard = now
+			a.problem.set(ofLauncher, "", a.log)
+		case now.Sub(heard) >= launcherPatience:
+			a.problem.set(ofLauncher, "launcher down: "+err.Error(), a.log)
+		}
 	}
 }
 
@@ -65,13 +116,13 @@ func (p *problem) probe(ctx context.Context, probe func() error, log *slog.Logge
 		case <-ctx.Done():
 			return false
 		case <-late.C:
-			p.set("spool: a small write has not come back in "+probeLimit.String(), log)
+			p.set(ofSpool, "spool: a small write has not come back in "+probeLimit.String(), log)
 		case err := <-result:
 			text := ""
 			if err != nil {
 				text = "spool: " + err.Error()
 			}
-			p.set(text, log)
+			p.set(ofSpool, text, log)
 			return true
 		}
 	}

@@ -189,3 +189,40 @@ func TestWelcomeIsBounded(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// TestLauncherDownIsAProblem: a node whose launcher is away says so, also beside another problem.
+func TestLauncherDownIsAProblem(t *testing.T) {
+	inBubble(t, func(h *host, c *controller) {
+		defer h.agent()()
+		s := c.session()
+		newest := func() string {
+			time.Sleep(launcherPatience + 2*launcherEvery)
+			for len(s.beats) > 0 {
+				<-s.beats
+			}
+			return wait(h, s.beats, "a heartbeat").Problem
+		}
+		h.launcher.set(func() { h.launcher.down = true })
+		h.launcher.cut()
+		time.Sleep(launcherPatience / 2)
+		h.launcher.set(func() { h.launcher.down = false }) // it was started again
+		if got := newest(); got != "" {
+			t.Errorf("problem %q", got)
+		}
+		h.launcher.set(func() { h.launcher.down = true })
+		h.launcher.cut()
+		if got := newest(); !strings.Contains(got, "launcher down") {
+			t.Errorf("problem %q", got)
+		}
+		h.mu.Lock()
+		h.probe = func() error { return errors.New("no space") }
+		h.mu.Unlock()
+		if got := newest(); !strings.Contains(got, "launcher down") || !strings.Contains(got, "no space") {
+			t.Errorf("problem %q", got)
+		}
+		h.launcher.set(func() { h.launcher.down = false })
+		if got := newest(); strings.Contains(got, "launcher") {
+			t.Errorf("problem %q", got)
+		}
+	})
+}
