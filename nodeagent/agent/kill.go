@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tensorgrid/tensorgrid/api/nodepb"
+	"github.com/tensorgrid/tensorgrid/internal/job"
 	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
 	"github.com/tensorgrid/tensorgrid/nodeagent/shepherd"
 )
@@ -46,6 +47,8 @@ func (a *Agent) onKill(ctx context.Context, k *nodepb.Kill) {
 	case k.GetHow() != nodepb.Kill_SIGNAL:
 		res.Found = true
 		a.terminateLocked(r, terminateFrom(k, a.settings.killWait.Milliseconds()))
+	case k.GetStepsOnly() && key.Step == job.BatchStep: // it is for what srun starts, the script's children are not that
+		res.Found = true
 	case a.signals >= maxKills:
 		res.Found = true
 		res.Error = fmt.Sprintf("%d signals wait for the launcher: that is the limit", maxKills)

@@ -95,6 +95,10 @@ func TestSignal(t *testing.T) {
 				t.Errorf("signal %d: %v", sig, r)
 			}
 		}
+		s.kill(&nodepb.Kill{Key: keyToPB(batch(7)), Signal: 10, StepsOnly: true})
+		if r := s.killed(); !r.Found || r.Error != "" || len(h.launcher.asked(isSignal)) != 1 {
+			t.Errorf("a signal for steps reached the batch step: %v, %v", r, h.launcher.asked(isSignal))
+		}
 		s.kill(&nodepb.Kill{Key: keyToPB(batch(9)), Signal: 10})
 		if r := s.killed(); r.Found {
 			t.Errorf("unknown run: %v", r)

@@ -267,7 +267,6 @@ func TestSignals(t *testing.T) {
 		want   string
 	}{
 		{"all", launch.Signal{Number: 10}, "child shell"}, {"batch", launch.Signal{Number: 10, Batch: true}, "shell"},
-		{"steps", launch.Signal{Number: 10, Steps: true}, "child"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			os.Remove(n.dir + "/home/got")

@@ -209,3 +209,21 @@ func hook(t *testing.T, script string) string {
 	must(t, os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755))
 	return path
 }
+
+// TestSignalForStepsLeavesTheScriptAlone: neither the batch shell nor its children get it.
+func TestSignalForStepsLeavesTheScriptAlone(t *testing.T) {
+	n := newNode(t)
+	script := "#!/bin/bash\ntrap 'kill $!; exit 3' USR2\nsleep 100 &\necho up\nwait\nexit 1"
+	k := n.start(n.order(script))
+	n.waitFor("out", "up")
+	if r := n.ask(launch.Request{Signal: &launch.Signal{Key: k, Number: int(unix.SIGUSR1), Steps: true}}); r.Err != "" {
+		t.Errorf("got %+v", r)
+	}
+	if r := n.ask(launch.Request{Signal: &launch.Signal{Key: k, Number: int(unix.SIGUSR2), Batch: true}}); r.Err != "" {
+		t.Errorf("got %+v", r)
+	}
+	if r := n.wait(k); r.ExitCode != 3 || r.Signal != 0 {
+		t.Errorf("got %+v", *r)
+	}
+	n.release(k)
+}

@@ -39,7 +39,8 @@ type Start struct {
 	Args        []string `json:"args"`
 }
 
-// Signal sends Number to the step's processes. Batch: the batch shell only; Steps: all but it.
+// Signal sends Number to the step's processes. Batch: the batch shell only. Steps: nothing of the batch
+// step, neither its shell nor what that started: the signal is for what srun starts.
 type Signal struct {
 	Key
 	Number int  `json:"sig"`

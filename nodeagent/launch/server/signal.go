@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tensorgrid/tensorgrid/internal/job"
 	"github.com/tensorgrid/tensorgrid/nodeagent/cgroup"
 	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
 )
@@ -23,6 +24,9 @@ func (s *Server) signal(r *launch.Signal) error {
 	if r.Number < 1 || r.Number > maxSignal {
 		return fmt.Errorf("signal %d: %w", r.Number, unix.EINVAL)
 	}
+	if r.Steps && r.Step == job.BatchStep {
+		return nil
+	}
 	g := s.groups.Group(cgroup.Key(r.Key), nil)
 	held, err := s.hold(r.Key, g)
 	if err != nil {
@@ -38,14 +42,14 @@ func (s *Server) signal(r *launch.Signal) error {
 		return err
 	}
 	shell := 0
-	if r.Batch || r.Steps {
+	if r.Batch {
 		shell = launch.BatchShell(pids)
 	}
 	sent := 0
 	var errs []error
 	for _, pid := range pids {
 		fd, ok := held[pid]
-		if !ok || r.Batch && pid != shell || r.Steps && pid == shell {
+		if !ok || r.Batch && pid != shell {
 			continue
 		}
 		switch err := unix.PidfdSendSignal(fd, unix.Signal(r.Number), nil, 0); err {
