@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/tensorgrid/tensorgrid/ctld/fsm"
@@ -35,6 +36,7 @@ type batcher struct {
 	queue    []*proposal
 	fields   [][]byte // of the entry that is being put together
 	head     int      // queue[:head] is taken
+	gone     int      // withdrawn runs in the rest
 	queued   int      // commands that wait
 	bytes    int      // and their size
 	inFlight map[*entry]struct{}
@@ -141,11 +143,19 @@ func (b *batcher) withdraw(p *proposal) bool {
 	if p.taken {
 		return false
 	}
-	p.gone = true
+	p.gone, p.fields = true, nil // while the disk hangs the queue must not grow with what nobody waits for
 	b.queued -= p.count
 	b.bytes -= p.bytes
+	if b.gone++; b.gone > maxGone && b.gone > (len(b.queue)-b.head)/2 {
+		b.queue = append(b.queue[:0], slices.DeleteFunc(b.queue[b.head:], func(p *proposal) bool { return p.gone })...)
+		clear(b.queue[len(b.queue):cap(b.queue)])
+		b.head, b.gone = 0, 0
+	}
 	return true
 }
+
+// maxGone is how many withdrawn runs stay in the queue at least, where that is cheaper.
+const maxGone = 1024
 
 // run is the batcher's goroutine; it returns after close.
 func (b *batcher) run() {
@@ -213,6 +223,8 @@ func (b *batcher) take() (e *entry, fields [][]byte, bytes int) {
 			size += p.bytes
 			fields = append(fields, p.fields)
 			bytes += len(p.fields)
+		} else {
+			b.gone--
 		}
 		b.queue[b.head] = nil
 		b.head++
@@ -303,7 +315,7 @@ func (b *batcher) close() {
 	}
 	b.closed = true
 	waiting := b.queue[b.head:]
-	b.queue, b.head, b.queued, b.bytes = nil, 0, 0, 0
+	b.queue, b.head, b.gone, b.queued, b.bytes = nil, 0, 0, 0, 0
 	if len(b.inFlight) == 0 {
 		close(b.idle)
 	}

@@ -494,6 +494,55 @@ func TestCancelledProposer(t *testing.T) {
 	})
 }
 
+// TestWithdrawnLeaveNothing: while entries hang, callers that give up leave no memory behind, and
+// those that wait keep their order.
+func TestWithdrawnLeaveNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *batcher, g *gate) {
+		fill(t, b, g)
+		var stay sync.WaitGroup
+		for i := range 20 {
+			stay.Go(func() {
+				if res, err := propose(t.Context(), b, numbered(uint32(100+i), 0)); err != nil || res[0].JobID != uint32(100+i) {
+					t.Errorf("one that stays: %v, %v", res, err)
+				}
+			})
+			synctest.Wait()
+			ctx, cancel := context.WithCancel(t.Context())
+			for range maxGone {
+				go func() { _, _ = propose(ctx, b, numbered(9, 1000)) }()
+			}
+			synctest.Wait()
+			cancel()
+			synctest.Wait()
+			held := 0
+			for _, p := range b.queue[b.head:] {
+				held += len(p.fields)
+			}
+			if n := len(b.queue) - b.head; n > 2*maxGone+2*(i+1) || held > 1000 {
+				t.Fatalf("round %d: %d runs and %d bytes in the queue for %d that wait", i, n, held, i+1)
+			}
+		}
+		for _, e := range g.wait(MaxInFlight) {
+			close(e.done)
+		}
+		synctest.Wait()
+		next := uint32(100)
+		for _, e := range g.entries[MaxInFlight:] {
+			for _, c := range e.cmds {
+				if n := c.GetControl().GetOp(); n != next {
+					t.Errorf("command %d, want %d", n, next)
+				}
+				next++
+			}
+			close(e.done)
+		}
+		stay.Wait()
+		if b.gone != 0 || b.queued != 0 {
+			t.Errorf("left over: %d gone, %d queued", b.gone, b.queued)
+		}
+	})
+}
+
 // fill puts entries in flight until nothing more leaves.
 func fill(t *testing.T, b *batcher, g *gate) {
 	for i := range MaxInFlight {
