@@ -120,12 +120,16 @@ func (p *planner) round(view state.Viewer, said []*offer) (again bool, wait time
 		for i := range d.Starts {
 			d.Starts[i].Lease = p.l.Config().JobLease.Milliseconds()
 		}
+		hold := oversize(d)
+		if len(hold) > 0 {
+			p.l.Logger.Warn("jobs are held: their starts are over MaxCommand", "jobs", len(hold)/2)
+		}
 		p.memory.compare(guess)
 		reasons, later := p.memory.commands(d, began)
 		if later && (p.next == 0 || p.next > now+reasonQuiet.Milliseconds()) {
 			p.next = now + reasonQuiet.Milliseconds()
 		}
-		cmds = append(cmds, reasons...)
+		cmds = append(append(cmds, reasons...), hold...)
 		p.pace(began, len(d.Starts))
 	}
 	if len(cmds) > 0 {

@@ -1,14 +1,20 @@
 package leader
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/tensorgrid/tensorgrid/api/logpb"
 	"github.com/tensorgrid/tensorgrid/api/nodepb"
+	"github.com/tensorgrid/tensorgrid/ctld/fsm"
+	"github.com/tensorgrid/tensorgrid/ctld/replica"
+	"github.com/tensorgrid/tensorgrid/ctld/sched"
 	"github.com/tensorgrid/tensorgrid/ctld/state"
 	"github.com/tensorgrid/tensorgrid/internal/job"
 	"github.com/tensorgrid/tensorgrid/internal/node"
@@ -168,6 +174,42 @@ func TestClipKeepsText(t *testing.T) {
 		a.report(&nodepb.Report{Key: list[0].Key, Error: "x" + strings.Repeat("\u20ac", maxText)})
 		if j := b.job(ids[0]); !j.State.Ended() {
 			t.Errorf("the report was not taken: %v", j.State)
+		}
+	})
+}
+
+// TestStartThatFitsNoCommand: a job whose start no command can hold is held with the limit as its
+// reason, and those behind it start.
+func TestStartThatFitsNoCommand(t *testing.T) {
+	inBench(t, func(b *bench) {
+		l, _ := b.lead("c1")
+		a := b.connect(l, "n1")
+		a.beat()
+		ids := b.submit(&job.Spec{Hold: true}, &job.Spec{Hold: true})
+		huge := sched.Start{JobID: ids[0], Task: -1, Partition: "main"}
+		for n := range 8000 {
+			a := job.NodeAlloc{Node: fmt.Sprint("node", n), CPUs: 128, Tasks: 1}
+			for c := range uint32(128) {
+				a.CPUIDs = append(a.CPUIDs, c)
+			}
+			huge.Nodes = append(huge.Nodes, a)
+		}
+		d := &sched.Decision{Starts: []sched.Start{{JobID: ids[1], Task: -1}, huge}}
+		hold := oversize(d)
+		if len(d.Starts) != 1 || d.Starts[0].JobID != ids[1] || len(hold) != 2 {
+			t.Fatalf("%d starts stay, %d commands", len(d.Starts), len(hold))
+		}
+		for _, c := range hold {
+			b.apply(c)
+		}
+		v := b.log.store.View()
+		if r, why := v.Reason(v.Job(ids[0])); r != job.ReasonHeldAdmin || !strings.Contains(why, "MaxCommand=1048576") || v.Job(ids[0]).Priority != 0 {
+			t.Errorf("%s %q", r, why)
+		}
+		huge.Nodes = huge.Nodes[:4000]
+		d = &sched.Decision{Starts: []sched.Start{huge}}
+		if hold := oversize(d); len(hold) != 0 || len(d.Starts) != 1 || proto.Size(fsm.StartToLog(&huge))+startFrame > replica.MaxCommand {
+			t.Errorf("one that fits: %d commands", len(hold))
 		}
 	})
 }

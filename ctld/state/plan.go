@@ -24,7 +24,9 @@ func (t *Tx) Plan(p *sched.Decision) (taken int) {
 		}
 	}
 	for _, r := range p.Reasons {
-		if old := t.Job(r.JobID); old != nil && isWaiting(old) && old.Priority > 0 {
+		old := t.Job(r.JobID)
+		// Of a held record only why the controller holds it.
+		if old != nil && isWaiting(old) && (old.Priority > 0 || old.HeldBy == HoldAdmin && r.Reason == job.ReasonHeldAdmin) {
 			j := edit(old)
 			j.Reason, j.Detail = noneIsEmpty(r.Reason), cut(r.Detail)
 			t.put(old, j)
