@@ -73,7 +73,7 @@ func (f *FSM) ApplyEntry(index uint64, data []byte) ([]Result, error) {
 func apply(t *state.Tx, c *logpb.Command) Result {
 	switch c := c.Of.(type) {
 	case *logpb.Command_PutBlob:
-		return refused(t.PutBlob(c.PutBlob.Hash, c.PutBlob.Total, c.PutBlob.Offset, c.PutBlob.Data))
+		return refused(t.PutBlob(c.PutBlob.Uid, c.PutBlob.Hash, c.PutBlob.Total, c.PutBlob.Offset, c.PutBlob.Data))
 	case *logpb.Command_Plan:
 		return Result{Taken: t.Plan(PlanFromLog(c.Plan))}
 	case *logpb.Command_Launched:

@@ -153,7 +153,7 @@ func writeRecords(w *recordWriter, v *state.View) {
 	}
 	for b := range v.Blobs() {
 		w.put(&logpb.SnapshotRecord{Of: &logpb.SnapshotRecord_Blob{Blob: &logpb.SnapshotBlob{
-			Hash: []byte(b.Hash), Data: b.Data, UnreferencedMs: b.Since, Total: b.Total}}})
+			Hash: []byte(b.Hash), Data: b.Data, UnreferencedMs: b.Since, Total: b.Total, Uid: b.UID, Used: b.Used}}})
 	}
 	owners := map[*job.Spec]uint32{}
 	for j := range v.Jobs() {
@@ -276,7 +276,8 @@ func restoreRecord(re *state.Restorer, r *logpb.SnapshotRecord) (kind int, err e
 	case *logpb.SnapshotRecord_Node:
 		return 3, re.Node(nodeFromRecord(r.Node))
 	case *logpb.SnapshotRecord_Blob:
-		return 4, re.Blob(state.BlobRecord{Hash: string(r.Blob.Hash), Data: r.Blob.Data, Total: r.Blob.Total, Since: r.Blob.UnreferencedMs})
+		return 4, re.Blob(state.BlobRecord{Hash: string(r.Blob.Hash), Data: r.Blob.Data, Total: r.Blob.Total, Since: r.Blob.UnreferencedMs,
+			UID: r.Blob.Uid, Used: r.Blob.Used})
 	case *logpb.SnapshotRecord_Job:
 		j, err := jobFromRecord(re, r.Job)
 		if err != nil {

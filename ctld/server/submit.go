@@ -133,7 +133,7 @@ func (s *Server) submission(ctx context.Context, view state.Viewer, c authn.Call
 		}
 	}
 	if len(spec.Script) > job.MaxInlineScript {
-		hash, err := s.storeBlob(ctx, view, spec.Script)
+		hash, err := s.storeBlob(ctx, view, spec.UID, spec.Script)
 		if err != nil {
 			return nil, err
 		}
@@ -196,7 +196,8 @@ func (d *draft) digestOf(req *ctldpb.SubmitRequest) ([]byte, error) {
 
 // PutBlob stores a script or environment under its SHA-256, through the log.
 func (s *Server) PutBlob(ctx context.Context, req *ctldpb.PutBlobRequest) (*ctldpb.PutBlobResponse, error) {
-	if _, err := caller(ctx); err != nil {
+	c, err := caller(ctx)
+	if err != nil {
 		return nil, err
 	}
 	if n := len(req.GetData()); n > MaxBlob {
@@ -205,15 +206,15 @@ func (s *Server) PutBlob(ctx context.Context, req *ctldpb.PutBlobRequest) (*ctld
 	if len(req.GetData()) == 0 {
 		return nil, refuse(codeInvalid, "the blob is empty")
 	}
-	hash, err := s.storeBlob(ctx, s.Log.View(), req.Data)
+	hash, err := s.storeBlob(ctx, s.Log.View(), c.UID, req.Data)
 	if err != nil {
 		return nil, err
 	}
 	return &ctldpb.PutBlobResponse{Hash: hash}, nil
 }
 
-// storeBlob brings data into the log in chunks, unless it is there.
-func (s *Server) storeBlob(ctx context.Context, view state.Viewer, data []byte) ([]byte, error) {
+// storeBlob brings data that a user sent into the log in chunks, unless it is there.
+func (s *Server) storeBlob(ctx context.Context, view state.Viewer, uid uint32, data []byte) ([]byte, error) {
 	sum := sha256.Sum256(data)
 	if _, ok := view.Blob(sum[:]); ok {
 		return sum[:], nil
@@ -222,6 +223,7 @@ func (s *Server) storeBlob(ctx context.Context, view state.Viewer, data []byte) 
 	for off := 0; off < len(data); off += BlobChunk {
 		cmds = append(cmds, &logpb.Command{Of: &logpb.Command_PutBlob{PutBlob: &logpb.PutBlob{
 			Hash: sum[:], Total: uint64(len(data)), Offset: uint64(off), Data: data[off:min(off+BlobChunk, len(data))],
+			Uid: uid,
 		}}})
 	}
 	res, err := s.Log.Propose(ctx, cmds...)

@@ -6,8 +6,9 @@ import (
 )
 
 // PutBlob takes one piece of a blob. Pieces come in order of offset; the last one is taken only
-// when the whole has the SHA-256 it goes by. A piece that is already here changes nothing.
-func (t *Tx) PutBlob(hash []byte, total, offset uint64, data []byte) *Refusal {
+// when the whole has the SHA-256 it goes by. A piece that is already here changes nothing. uid is who
+// sends it.
+func (t *Tx) PutBlob(uid uint32, hash []byte, total, offset uint64, data []byte) *Refusal {
 	switch {
 	case len(hash) != sha256.Size:
 		return badBlob("a hash has %d bytes, this one %d", sha256.Size, len(hash))
@@ -24,8 +25,10 @@ func (t *Tx) PutBlob(hash []byte, total, offset uint64, data []byte) *Refusal {
 		if t.openBlobs >= MaxOpenBlobs {
 			return badBlob("the limit is MaxOpenBlobs=%d unfinished blobs", MaxOpenBlobs)
 		}
-		b = &blob{total: total}
-		t.openBlobs++
+		if t.newBlobs[uid].open >= MaxUserOpenBlobs {
+			return badBlob("the limit is MaxUserOpenBlobs=%d unfinished blobs of one user", MaxUserOpenBlobs)
+		}
+		b = &blob{total: total, uid: uid}
 	}
 	switch {
 	case b.whole || offset+uint64(len(data)) <= uint64(len(b.data)) && ok && len(data) > 0:
@@ -34,19 +37,74 @@ func (t *Tx) PutBlob(hash []byte, total, offset uint64, data []byte) *Refusal {
 	case b.total != total || uint64(len(b.data)) != offset:
 		return badBlob("%d of %d bytes are here, the piece is for %d of %d", len(b.data), b.total, offset, total)
 	}
-	n := &blob{total: total, refs: b.refs, since: t.now}
+	if r := t.mayGrow(b, len(data)); r != nil {
+		return r
+	}
+	n := &blob{total: total, refs: b.refs, since: t.now, uid: b.uid, used: b.used}
 	n.data = append(append(make([]byte, 0, len(b.data)+len(data)), b.data...), data...)
 	if uint64(len(n.data)) == total {
-		if t.openBlobs--; sha256.Sum256(n.data) != [32]byte(hash) {
-			t.blobs.Delete(name)
-			t.freeBlobs.Delete(name)
+		if sha256.Sum256(n.data) != [32]byte(hash) {
+			t.removeBlob(name)
 			return badBlob("what came has another SHA-256 than %x", hash)
 		}
 		n.whole = true
 	}
-	t.blobs.Set(name, n)
+	t.setBlob(name, n)
 	t.freeBlobs.Set(name, none{})
 	return nil
+}
+
+// blobShare is what a user has sent, or begun to send, that no job has named yet.
+type blobShare struct {
+	open  int // not whole
+	bytes int
+}
+
+// mayGrow bounds what is kept of blobs that no job has named yet.
+func (t *Tx) mayGrow(b *blob, by int) *Refusal {
+	switch {
+	case b.used:
+		return nil
+	case t.newBlobs[b.uid].bytes+by > MaxUserNewBytes:
+		return badBlob("the limit is MaxUserNewBytes=%d bytes of one user that no job has named; they leave %d minutes after they came",
+			MaxUserNewBytes, BlobAge/60_000)
+	case t.newBytes+by > MaxNewBytes:
+		return badBlob("the limit is MaxNewBytes=%d bytes of all users that no job has named", MaxNewBytes)
+	}
+	return nil
+}
+
+// setBlob stores a blob, and removeBlob lets one go; both keep the counts.
+func (t *Tx) setBlob(name string, b *blob) {
+	if old, ok := t.blobs.Set(name, b); ok {
+		t.countBlob(old, -1)
+	}
+	t.countBlob(b, 1)
+}
+
+func (t *Tx) removeBlob(name string) {
+	if old, ok := t.blobs.Delete(name); ok {
+		t.countBlob(old, -1)
+	}
+	t.freeBlobs.Delete(name)
+}
+
+func (t *Tx) countBlob(b *blob, by int) {
+	if !b.whole {
+		t.openBlobs += by
+	}
+	if b.used {
+		return
+	}
+	s := t.newBlobs[b.uid]
+	if !b.whole {
+		s.open += by
+	}
+	s.bytes += by * len(b.data)
+	t.newBytes += by * len(b.data)
+	if t.newBlobs[b.uid] = s; s == (blobShare{}) {
+		delete(t.newBlobs, b.uid)
+	}
 }
 
 func badBlob(why string, args ...any) *Refusal {
@@ -58,7 +116,7 @@ func (t *Tx) touchBlob(name string, b *blob) {
 	if b.refs == 0 {
 		n := *b
 		n.since = t.now
-		t.blobs.Set(name, &n)
+		t.setBlob(name, &n)
 	}
 }
 
@@ -73,13 +131,14 @@ func (t *Tx) refer(hash []byte, by int) {
 	}
 	n := *b
 	n.refs += uint32(by)
+	n.used = true
 	if n.refs == 0 {
 		n.since = t.now
 		t.freeBlobs.Set(string(hash), none{})
 	} else if b.refs == 0 {
 		t.freeBlobs.Delete(string(hash))
 	}
-	t.blobs.Set(string(hash), &n)
+	t.setBlob(string(hash), &n)
 }
 
 // dropBlobs removes the blobs that nothing has referred to for BlobAge.
@@ -92,9 +151,6 @@ func (t *Tx) dropBlobs() {
 		return true
 	})
 	for _, name := range old {
-		if b, _ := t.blobs.Delete(name); !b.whole {
-			t.openBlobs--
-		}
-		t.freeBlobs.Delete(name)
+		t.removeBlob(name)
 	}
 }

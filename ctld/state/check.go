@@ -3,6 +3,7 @@ package state
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 
@@ -257,10 +258,21 @@ func (c *checker) blobsAndKeys() {
 			}
 		}
 	}
-	open := 0
+	open, bytes, shares := 0, 0, map[uint32]blobShare{}
 	c.t.blobs.Scan(func(hash string, b *blob) bool {
+		s := shares[b.uid]
 		if !b.whole {
 			open++
+		}
+		if !b.used {
+			bytes += len(b.data)
+			s.bytes += len(b.data)
+			if !b.whole {
+				s.open++
+			}
+			if s != (blobShare{}) {
+				shares[b.uid] = s
+			}
 		}
 		_, free := c.p.freeBlobs.Get(hash)
 		if b.refs != refs[hash] || free != (b.refs == 0) || b.whole != (uint64(len(b.data)) == b.total) {
@@ -271,6 +283,9 @@ func (c *checker) blobsAndKeys() {
 	})
 	for hash := range refs {
 		c.fail("blob %x is referred to and not here", hash)
+	}
+	if bytes != c.p.newBytes || !maps.Equal(shares, c.p.newBlobs) {
+		c.fail("blobs that no job has named: %d bytes, by user %v; counted are %d, %v", bytes, shares, c.p.newBytes, c.p.newBlobs)
 	}
 	if open != c.p.openBlobs {
 		c.fail("%d unfinished blobs, counted are %d", open, c.p.openBlobs)

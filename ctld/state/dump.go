@@ -23,6 +23,8 @@ type BlobRecord struct {
 	Data  []byte
 	Total uint64
 	Since int64 // when it was last without a reference
+	UID   uint32
+	Used  bool // a job has named it
 }
 
 // KeyRecord is one idempotency key of a snapshot.
@@ -57,7 +59,7 @@ func (t *tables) PartitionUpdates(name string) map[string]string { return t.file
 func (t *tables) Blobs() iter.Seq[BlobRecord] {
 	return func(yield func(BlobRecord) bool) {
 		t.blobs.Scan(func(hash string, b *blob) bool {
-			return yield(BlobRecord{Hash: hash, Data: b.data, Total: b.total, Since: b.since})
+			return yield(BlobRecord{Hash: hash, Data: b.data, Total: b.total, Since: b.since, UID: b.uid, Used: b.used})
 		})
 	}
 }
@@ -135,11 +137,11 @@ func (r *Restorer) Blob(b BlobRecord) error {
 	if len(b.Hash) != 32 || b.Total > MaxBlob || uint64(len(b.Data)) > b.Total {
 		return fmt.Errorf("blob %x: %d of %d bytes", b.Hash, len(b.Data), b.Total)
 	}
-	n := &blob{data: b.Data, total: b.Total, since: b.Since, whole: uint64(len(b.Data)) == b.Total}
-	if !n.whole {
-		r.tx.openBlobs++
+	n := &blob{data: b.Data, total: b.Total, since: b.Since, uid: b.UID, used: b.Used, whole: uint64(len(b.Data)) == b.Total}
+	if _, twice := r.tx.blobs.Get(b.Hash); twice {
+		return fmt.Errorf("blob %x: a duplicate", b.Hash)
 	}
-	r.tx.blobs.Set(b.Hash, n)
+	r.tx.setBlob(b.Hash, n)
 	r.tx.freeBlobs.Set(b.Hash, none{})
 	return nil
 }

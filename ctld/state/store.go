@@ -19,6 +19,11 @@ const (
 	MaxChunk = 128 << 10
 	// MaxOpenBlobs bounds the blobs that have begun to arrive and are not whole.
 	MaxOpenBlobs = 4096
+	// MaxUserOpenBlobs and MaxUserNewBytes bound what one user has sent, or begun to send, that no
+	// job has named yet; MaxNewBytes what all users have.
+	MaxUserOpenBlobs = 256
+	MaxUserNewBytes  = 128 << 20
+	MaxNewBytes      = 1 << 30
 	// MaxDependents bounds the waiting records that name one job in a dependency, MaxUserDependencies
 	// the jobs that all waiting records of one user name.
 	MaxDependents       = 10000

@@ -2,6 +2,7 @@ package state_test
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"strings"
 	"testing"
 
@@ -166,7 +167,7 @@ func TestBlobs(t *testing.T) {
 	data := []byte("#!/bin/sh\n" + strings.Repeat("x", state.MaxChunk))
 	hash := sha256.Sum256(data)
 	put := func(w *world, hash []byte, total, offset uint64, data []byte) (r *state.Refusal) {
-		w.do(func(t *state.Tx) { r = t.PutBlob(hash, total, offset, data) })
+		w.do(func(t *state.Tx) { r = t.PutBlob(0, hash, total, offset, data) })
 		return r
 	}
 	w := newWorld(t)
@@ -217,7 +218,7 @@ func TestOpenBlobs(t *testing.T) {
 	w.do(func(tx *state.Tx) {
 		for i := range state.MaxOpenBlobs + 1 {
 			hash := sha256.Sum256([]byte{byte(i), byte(i >> 8)})
-			r := tx.PutBlob(hash[:], 10, 0, []byte("abc"))
+			r := tx.PutBlob(uint32(i/state.MaxUserOpenBlobs), hash[:], 10, 0, []byte("abc"))
 			if i < state.MaxOpenBlobs && r != nil {
 				t.Fatalf("blob %d: %+v", i, r)
 			}
@@ -235,4 +236,57 @@ func TestTimeNeverRunsBack(t *testing.T) {
 	if got := w.s.View().Time(); got != before {
 		t.Errorf("time went from %d to %d", before, got)
 	}
+}
+
+// TestBlobsOfOneUser: nobody fills the state with what no job names, nor keeps others from sending.
+func TestBlobsOfOneUser(t *testing.T) {
+	w := newWorld(t)
+	put := func(uid uint32, n, size int) (r *state.Refusal, hash [32]byte) {
+		data := make([]byte, size)
+		binary.LittleEndian.PutUint32(data, uint32(n))
+		hash = sha256.Sum256(data)
+		w.index++
+		w.s.Apply(w.index, w.now, func(tx *state.Tx) { r = tx.PutBlob(uid, hash[:], uint64(size), 0, data) })
+		return r, hash
+	}
+	n := 0
+	var last [32]byte
+	for ; ; n++ {
+		r, hash := put(1, n, state.MaxChunk)
+		if r != nil {
+			wantRefusal(t, r, "ESLURM_INVALID_BLOB", "MaxUserNewBytes=134217728")
+			break
+		}
+		last = hash
+	}
+	if n != state.MaxUserNewBytes/state.MaxChunk {
+		t.Errorf("refused after %d", n)
+	}
+	if r, _ := put(2, n+1, state.MaxChunk); r != nil {
+		t.Errorf("another user: %+v", r)
+	}
+	w.submit(job.Spec{ScriptHash: last[:]})
+	if r, _ := put(1, n, state.MaxChunk); r != nil {
+		t.Errorf("one of them is a job's now: %+v", r)
+	}
+	w.now += state.BlobAge
+	w.do(func(tx *state.Tx) { tx.Purge(0, 0, 0) })
+	if r, _ := put(1, n+2, state.MaxChunk); r != nil {
+		t.Errorf("the others have left: %+v", r)
+	}
+	w.do(func(tx *state.Tx) {
+		for i := range state.MaxUserOpenBlobs + 1 {
+			hash := sha256.Sum256([]byte{byte(i), byte(i >> 8)})
+			r := tx.PutBlob(3, hash[:], 10, 0, []byte("abc"))
+			if i < state.MaxUserOpenBlobs && r != nil {
+				t.Fatalf("blob %d: %+v", i, r)
+			}
+			if i == state.MaxUserOpenBlobs {
+				wantRefusal(t, r, "ESLURM_INVALID_BLOB", "MaxUserOpenBlobs=256")
+			}
+		}
+		if r := tx.PutBlob(2, make([]byte, 32), 10, 0, []byte("abc")); r != nil {
+			t.Errorf("another user: %+v", r)
+		}
+	})
 }

@@ -89,7 +89,9 @@ type blob struct {
 	total uint64
 	whole bool
 	refs  uint32
-	since int64 // when it was last without a reference
+	since int64  // when it was last without a reference
+	uid   uint32 // who began to send it
+	used  bool   // a job has named it
 }
 
 func newTables() tables {
@@ -142,6 +144,8 @@ type private struct {
 	classNums  uint32                   // last class number given
 	orphanKeys *btree.BTreeG[endKey]    // keys whose job has been purged, oldest first
 	openBlobs  int                      // blobs not whole
+	newBlobs   map[uint32]blobShare     // uid -> what it has sent that no job has named yet
+	newBytes   int                      // of all of those
 	ended      *btree.BTreeG[endKey]    // ended records that hold nothing, oldest first
 	freeBlobs  *btree.Map[string, none] // blobs without references
 	scratch    []byte
@@ -187,6 +191,7 @@ func newPrivate() private {
 		shapes:     map[string]string{},
 		ended:      byEnd(),
 		freeBlobs:  new(btree.Map[string, none]),
+		newBlobs:   map[uint32]blobShare{},
 	}
 }
 
