@@ -17,17 +17,17 @@ import (
 
 const usage = `Usage: gctld [--conf FILE] [--name NAME] [--ready FILE]
        gctld --check [--conf FILE]
-       gctld --dev [--nodes N] [--controllers 1|3] [--sim BOARD] [--dir DIR]
+       gctld --dev [--nodes N] [--controllers 1|3|5] [--sim BOARD] [--dir DIR]
 
 The controller of a cluster: one of its 1, 3 or 5 replicas.
 
-  -f, --conf FILE      grid.conf (default: $TENSORGRID_CONF, $SLURM_CONF, /etc/tensorgrid/grid.conf)
+  -f, --conf FILE      grid.conf (default: $GRID_CONF, $TENSORGRID_CONF, $SLURM_CONF, or /etc/tensorgrid/grid.conf)
   -n, --name NAME      which ControllerName this is (default: the host's short name)
       --ready FILE     write FILE when calls are taken (systemd's NOTIFY_SOCKET is served too)
       --check          read the configuration, print all that is wrong with it, and end
       --dev            a whole cluster on this host: certificates, grid.conf, agents, all in one folder
       --nodes N        --dev: number of nodes (default 2, at most 64)
-      --controllers N  --dev: 1 or 3 replicas (default 1)
+      --controllers N  --dev: 1, 3 or 5 replicas (default 1)
       --sim BOARD      --dev: simulated GPUs of each node: dgx-a100, hgx-h100, a100:4, ... (default none)
       --cpus N         --dev: CPUs of each node (default: those of this host)
       --mem MiB        --dev: memory of each node (default: an equal share of this host's)
@@ -38,7 +38,7 @@ The controller of a cluster: one of its 1, 3 or 5 replicas.
   -h, --help           print this and end
 
 Example: gctld --dev --nodes 4 --sim dgx-a100 --dir /tmp/grid
-         TENSORGRID_CONF=/tmp/grid/grid.conf gsub --wrap 'nproc'
+         GRID_CONF=/tmp/grid/grid.conf gsub --wrap 'nproc'
 `
 
 // flags is the command line.
@@ -126,9 +126,17 @@ func check(path string, stdout, stderr io.Writer) int {
 	for _, n := range cfg.Ignored {
 		fmt.Fprintf(stdout, "ignored: %s\n", n)
 	}
-	fmt.Fprintf(stdout, "%s: cluster %s, %d controllers, %d nodes, %d partitions: ok\n",
-		cfg.Source, cfg.ClusterName, len(cfg.Controllers), len(cfg.Nodes), len(cfg.Partitions))
+	fmt.Fprintf(stdout, "%s: cluster %s, %s, %s, %s: ok\n", cfg.Source, cfg.ClusterName,
+		plural(len(cfg.Controllers), "controller"), plural(len(cfg.Nodes), "node"), plural(len(cfg.Partitions), "partition"))
 	return 0
+}
+
+// plural is a count of things in words.
+func plural(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 // runOne is one controller of a configured cluster.

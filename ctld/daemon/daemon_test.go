@@ -296,12 +296,14 @@ func TestCommandLine(t *testing.T) {
 	}{
 		{"help", []string{"--help"}, 0, "Example:"},
 		{"version", []string{"-V"}, 0, "gctld "},
-		{"check", []string{"--check", "--conf", path}, 0, "1 controllers, 4 nodes, 1 partitions: ok"},
+		{"check", []string{"--check", "--conf", path}, 0, "1 controller, 4 nodes, 1 partition: ok"},
 		{"check of a bad file", []string{"--check", "-f", bad}, 1, "bad.conf:2"},
 		{"unknown option", []string{"--nope"}, 2, "nope"},
 		{"word", []string{"start"}, 2, "start"},
 		{"nodes over the limit", []string{"--dev", "--nodes", "65"}, 2, "1 to 64"},
 		{"two controllers", []string{"--dev", "--controllers", "2"}, 2, "1, 3 or 5"},
+		{"GPUs over the limit", []string{"--dev", "--sim", "a100:99"}, 2, "limit of 64"},
+		{"no room for sockets", []string{"--dev", "--dir", "/tmp/" + strings.Repeat("d", 120)}, 1, "bytes too long"},
 		{"odd board", []string{"--dev", "--sim", "abacus"}, 2, "abacus"},
 	}
 	for _, tt := range tests {

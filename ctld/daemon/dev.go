@@ -32,6 +32,9 @@ type devOptions struct {
 // maxDevNodes bounds the agents of one host.
 const maxDevNodes = 64
 
+// maxSimGPUs bounds the GPUs of one node, as agents do.
+const maxSimGPUs = 64
+
 // devUID runs agents and shepherds of a development cluster when the accounts gnoded and gstepd do
 // not exist: a number from the range that Debian leaves to local administration.
 const devUID = 64989
@@ -74,10 +77,15 @@ func simGres(sim string) (string, error) {
 		list = sim
 	}
 	var out []string
+	var total uint64
 	for item := range strings.SplitSeq(list, ",") {
 		kind, count, ok := strings.Cut(item, ":")
-		if n, err := strconv.ParseUint(count, 10, 16); !ok || kind == "" || err != nil || n == 0 {
+		n, err := strconv.ParseUint(count, 10, 16)
+		if !ok || kind == "" || err != nil || n == 0 {
 			return "", fmt.Errorf("--sim %s: want a board (dgx-a100, hgx-h100, ...) or TYPE:COUNT", sim)
+		}
+		if total += n; total > maxSimGPUs {
+			return "", fmt.Errorf("--sim %s: over the limit of %d GPUs a node", sim, maxSimGPUs)
 		}
 		out = append(out, "gpu:"+item)
 	}
@@ -94,6 +102,7 @@ type devLayout struct {
 	agent     account
 	step      account
 	temporary bool // dir was made by us: it goes at the end
+	lock      *os.File
 }
 
 type account struct{ uid, gid uint32 }
@@ -149,18 +158,9 @@ func (d *devLayout) makeFolders() error {
 	if d.root {
 		mode = 0o711
 	}
-	if d.dir == "" {
-		dir, err := os.MkdirTemp("", "grid-")
-		if err != nil {
-			return fmt.Errorf("folder: %w", err)
-		}
-		d.dir, d.temporary = dir, true
+	if err := d.takeFolder(mode); err != nil {
+		return err
 	}
-	abs, err := filepath.Abs(d.dir)
-	if err != nil {
-		return fmt.Errorf("folder: %w", err)
-	}
-	d.dir, d.cluster = abs, clusterOf(abs)
 	own := account{uint32(os.Geteuid()), uint32(os.Getegid())}
 	type folder struct {
 		path string
@@ -412,7 +412,7 @@ func (d *devLayout) writeLaunchConfs() error {
 func (d *devLayout) command(ctx context.Context, program string, who account, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, filepath.Join(d.bin, program), args...)
 	cmd.Dir = "/"
-	cmd.Env = append(os.Environ(), "TENSORGRID_CONF="+d.path("grid.conf"))
+	cmd.Env = append(os.Environ(), "GRID_CONF="+d.path("grid.conf"))
 	// A child does not outlive a parent that was killed; shepherds, which are no children, do.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM, Setpgid: true}
 	if d.root && who.uid != 0 {

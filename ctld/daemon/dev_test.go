@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -151,4 +152,59 @@ func TestMinder(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "kid.pid")); err == nil {
 		t.Error("the pid file is still there")
 	}
+}
+
+// TestFolderIsTakenOnce: a second cluster in a live folder is refused before it has changed anything.
+func TestFolderIsTakenOnce(t *testing.T) {
+	first := &devLayout{devOptions: devOptions{nodes: 1, controllers: 1}, dir: shortDir(t)}
+	if err := first.takeFolder(0o700); err != nil {
+		t.Fatal(err)
+	}
+	second := &devLayout{devOptions: first.devOptions, dir: first.dir}
+	err := second.makeFolders()
+	if err == nil || !strings.Contains(err.Error(), "runs in "+first.dir+" already (process "+strconv.Itoa(os.Getpid())+")") {
+		t.Errorf("the second cluster: %v", err)
+	}
+	if entries, _ := os.ReadDir(first.dir); len(entries) != 1 {
+		t.Errorf("the second cluster left %v", entries)
+	}
+	first.lock.Close()
+	if err := second.takeFolder(0o700); err != nil {
+		t.Errorf("after the first one's end: %v", err)
+	}
+	second.lock.Close()
+}
+
+// TestSimLimitIsTheAgents: what the command line lets pass starts, what it refuses does not.
+func TestSimLimitIsTheAgents(t *testing.T) {
+	for spec, want := range map[string]bool{"a100:64": true, "a100:65": false, "a100:60,t4:5": false} {
+		_, here := simGres(spec)
+		_, there := simgpu.New("n1", spec)
+		if (here == nil) != want || (there == nil) != want {
+			t.Errorf("%s: %v; the agent: %v", spec, here, there)
+		}
+	}
+}
+
+// TestKeepsDying: a child that never lives long is reported with the end of its log.
+func TestKeepsDying(t *testing.T) {
+	m := newMinder(quiet(), t.TempDir())
+	ctx, cancel := context.WithCancel(context.Background())
+	began := time.Now()
+	m.start(ctx, child{name: "kid", first: time.Second, make: func(ctx context.Context) *exec.Cmd {
+		return exec.CommandContext(ctx, "/bin/sh", "-c", "echo out of luck; exit 7")
+	}})
+	select {
+	case err := <-m.failed:
+		if text := err.Error(); !strings.Contains(text, "kid ended 3 times (exit status 7)") || !strings.HasSuffix(text, "out of luck") {
+			t.Error(err)
+		}
+		if d := time.Since(began); d < startPatience {
+			t.Errorf("after %s", d)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("not noticed")
+	}
+	cancel()
+	m.wg.Wait()
 }

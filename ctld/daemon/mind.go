@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -18,16 +20,23 @@ import (
 // How children are minded.
 const (
 	firstRestart = 100 * time.Millisecond
-	lastRestart  = 5 * time.Second
-	stableAfter  = 30 * time.Second // a child that lived so long starts with the short wait again
-	stopTimeout  = 10 * time.Second // from TERM to KILL at the end
-	reapEvery    = time.Second
+	// A leader that comes back before the others have noticed may win again: a failover that is none.
+	controllerRestart = 2 * time.Second
+	lastRestart       = 5 * time.Second
+	stableAfter       = 30 * time.Second // a child that lived so long starts with the short wait again
+	stopTimeout       = 10 * time.Second // from TERM to KILL at the end
+	reapEvery         = time.Second
+	// A child that ended so often in at least that time before the cluster was ready will not get it ready.
+	startAttempts = 3
+	startPatience = 2 * time.Second
+	tailLines     = 5 // of a child's log that are shown when it keeps dying
 )
 
 // child is one program that is kept running.
 type child struct {
-	name string
-	make func(ctx context.Context) *exec.Cmd
+	name  string
+	first time.Duration // wait before the first restart; firstRestart when 0
+	make  func(ctx context.Context) *exec.Cmd
 }
 
 // minder starts children, starts them again when they die, and ends them.
@@ -37,10 +46,11 @@ type minder struct {
 	wg     sync.WaitGroup
 	mu     sync.Mutex
 	direct map[int]bool // pids of children that their goroutine waits for
+	failed chan error   // takes the first child that keeps dying
 }
 
 func newMinder(log *slog.Logger, dir string) *minder {
-	return &minder{log: log, dir: dir, direct: map[int]bool{}}
+	return &minder{log: log, dir: dir, direct: map[int]bool{}, failed: make(chan error, 1)}
 }
 
 // start minds a child until ctx ends.
@@ -48,7 +58,8 @@ func (m *minder) start(ctx context.Context, c child) {
 	m.wg.Go(func() {
 		// The kernel sends the parent-death signal when the thread that made the child ends.
 		runtime.LockOSThread()
-		wait := firstRestart
+		first := max(c.first, firstRestart)
+		wait, ends, since := first, 0, time.Now()
 		for ctx.Err() == nil {
 			began := time.Now()
 			err := m.once(ctx, c)
@@ -56,15 +67,47 @@ func (m *minder) start(ctx context.Context, c child) {
 				return
 			}
 			if time.Since(began) > stableAfter {
-				wait = firstRestart
+				wait, ends, since = first, 0, began
 			}
 			m.log.Warn("child ended, starting it again", "child", c.name, "err", err, "after", wait)
+			if ends++; ends >= startAttempts && time.Since(since) >= startPatience {
+				m.keepsDying(c.name, ends, err)
+			}
 			if !rest(ctx, wait) {
 				return
 			}
-			wait = min(2*wait, lastRestart)
+			wait = min(2*wait, max(lastRestart, first))
 		}
 	})
+}
+
+// keepsDying tells whoever waits for the cluster why it will not come.
+func (m *minder) keepsDying(name string, ends int, err error) {
+	err = fmt.Errorf("%s ended %d times (%w); the end of its log:\n%s", name, ends, err, logTail(filepath.Join(m.dir, name+".log")))
+	select {
+	case m.failed <- err:
+	default:
+	}
+}
+
+// logTail is the end of a log, whose size does not matter.
+func logTail(path string) string {
+	const most = 4096
+	f, err := os.Open(path)
+	if err != nil {
+		return err.Error()
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err.Error()
+	}
+	b, err := io.ReadAll(io.NewSectionReader(f, max(0, info.Size()-most), most))
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+	return strings.Join(lines[max(0, len(lines)-tailLines):], "\n")
 }
 
 func rest(ctx context.Context, d time.Duration) bool {

@@ -55,27 +55,63 @@ func runDev(ctx context.Context, f flags, stdout, stderr *os.File) error {
 	for _, c := range d.nodeChildren() {
 		steps.start(nodes, c)
 	}
-	if err := d.waitReady(ctx); err != nil && ctx.Err() == nil {
+	early, err := d.comeUp(ctx, steps)
+	switch {
+	case early != nil:
+		err = fmt.Errorf("the cluster did not come up, its logs are in %s: %w", d.path("log"), early)
+	case err != nil && ctx.Err() == nil:
 		log.Error("the cluster did not come up; see the logs", "folder", d.path("log"), "err", err)
-	} else if err == nil {
+	case err == nil:
 		d.tell(stdout)
 		if err := announce(f.ready, "gctld ready "+d.dir); err != nil {
 			log.Warn("readiness not announced", "err", err)
 		}
 	}
-	<-ctx.Done()
+	if early == nil {
+		err = nil
+		watch(ctx, steps)
+	}
 	d.shutDown(steps, stopNodes, stopDaemons, log)
-	return nil
+	return err
+}
+
+// comeUp waits until the cluster is ready (err says why it is not), or until one of its processes shows
+// that it never will be.
+func (d *devLayout) comeUp(ctx context.Context, m *minder) (early, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ready := make(chan error, 1)
+	go func() { ready <- d.waitReady(ctx) }()
+	select {
+	case err := <-ready:
+		return nil, err
+	case early := <-m.failed:
+		cancel()
+		<-ready
+		return early, nil
+	}
+}
+
+// watch logs the children that keep dying, until ctx ends.
+func watch(ctx context.Context, m *minder) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case err := <-m.failed:
+			m.log.Error("a child keeps dying", "err", err)
+		}
+	}
 }
 
 // tell says where the cluster is and how to use it.
 func (d *devLayout) tell(w io.Writer) {
 	fmt.Fprintf(w, "gctld ready %s\n", d.dir)
-	fmt.Fprintf(w, "cluster %s: %d controllers, %d nodes, logs in %s\n", d.cluster, d.controllers, d.nodes, d.path("log"))
+	fmt.Fprintf(w, "cluster %s: %s, %s, logs in %s\n", d.cluster, plural(d.controllers, "controller"), plural(d.nodes, "node"), d.path("log"))
 	if !d.root {
-		fmt.Fprintln(w, "rootless: jobs run under this uid only, without control groups")
+		fmt.Fprintln(w, "rootless: jobs run under this uid only, without control groups: their memory and processors are not limited")
 	}
-	fmt.Fprintf(w, "export TENSORGRID_CONF=%s\n", d.path("grid.conf"))
+	fmt.Fprintf(w, "export GRID_CONF=%s\n", d.path("grid.conf"))
 }
 
 // controllerChildren are the replicas, each a process of its own so that any can be killed alone.
@@ -83,7 +119,7 @@ func (d *devLayout) controllerChildren() []child {
 	var out []child
 	for i := range d.controllers {
 		name := d.controllerName(i)
-		out = append(out, child{name: name, make: func(ctx context.Context) *exec.Cmd {
+		out = append(out, child{name: name, first: controllerRestart, make: func(ctx context.Context) *exec.Cmd {
 			return d.command(ctx, "gctld", account{}, "--conf", d.path("grid.conf"), "--name", name, "--ready", d.path("run", name+".ready"))
 		}})
 	}
