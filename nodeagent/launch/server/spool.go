@@ -1,8 +1,6 @@
 package server
 
 import (
-	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,27 +19,21 @@ import (
 	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
 )
 
-const doneFile = "done"
-
 // spool is the launcher's part of the disk.
 type spool struct {
 	conf *Conf
 
 	mu     sync.Mutex
-	done   map[launch.Key]int64 // runs that have been here, until their credential expires (Unix ms)
-	log    *os.File
+	done   doneLog
 	spares []*spare
 
 	serial atomic.Uint64 // of spare folders
 }
 
-// doneRecord is job, run, step and expiry in the done file.
-const doneRecord = 20
-
 // openSpool makes the folders and reads which runs have already been here. nowMS drops those whose
 // credential can no longer be used.
 func openSpool(c *Conf, nowMS int64) (*spool, error) {
-	s := &spool{conf: c, done: map[launch.Key]int64{}}
+	s := &spool{conf: c}
 	if err := s.folder("", 0o711, -1); err != nil {
 		return nil, err
 	}
@@ -54,7 +46,7 @@ func openSpool(c *Conf, nowMS int64) (*spool, error) {
 			return nil, err
 		}
 	}
-	return s, errors.Join(s.loadDone(nowMS), s.dropSpares())
+	return s, errors.Join(s.done.load(filepath.Join(c.Spool, doneFile), nowMS), s.dropSpares())
 }
 
 // folder makes one of our folders, or takes the one that is there when it is a real folder of ours.
@@ -84,74 +76,6 @@ func (s *spool) folder(name string, mode uint32, gid int) error {
 		return &os.PathError{Op: "chmod", Path: path, Err: err}
 	}
 	return nil
-}
-
-func (s *spool) loadDone(nowMS int64) error {
-	path := filepath.Join(s.conf.Spool, doneFile)
-	data, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	var keep bytes.Buffer
-	for ; len(data) >= doneRecord; data = data[doneRecord:] {
-		k, expires := decodeDone(data)
-		if expires > nowMS {
-			s.done[k] = expires
-			keep.Write(data[:doneRecord])
-		}
-	}
-	tmp := path + ".new"
-	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return err
-	}
-	if _, err := f.Write(keep.Bytes()); err != nil {
-		return errors.Join(err, f.Close())
-	}
-	s.log = f
-	return os.Rename(tmp, path)
-}
-
-func decodeDone(b []byte) (launch.Key, int64) {
-	le := binary.LittleEndian
-	return launch.Key{Job: le.Uint32(b), Run: le.Uint32(b[4:]), Step: le.Uint32(b[8:])}, int64(le.Uint64(b[12:]))
-}
-
-// maxDone is how many ended runs are kept before those with an expired credential are dropped.
-const maxDone = 1 << 16
-
-// markDone remembers that a run has been here, so that its credential is of no more use. It is not
-// flushed to the disk: a process's death loses nothing of it, and after a power loss the machine has
-// another boot id. The controllers take every run of the old one for dead when the node registers
-// with it, and give a job that is to run again the next run number; what they had sent to the old
-// boot went over a connection that died with it. So none of them sends such a run again, and the
-// credential that somebody kept of it is good for minutes only.
-func (s *spool) markDone(k launch.Key, expires, nowMS int64) error {
-	le := binary.LittleEndian
-	b := le.AppendUint32(le.AppendUint32(le.AppendUint32(nil, k.Job), k.Run), k.Step)
-	b = le.AppendUint64(b, uint64(expires))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.done) >= maxDone {
-		for old, exp := range s.done {
-			if exp <= nowMS {
-				delete(s.done, old)
-			}
-		}
-	}
-	s.done[k] = expires
-	_, err := s.log.Write(b)
-	return err
-}
-
-func (s *spool) wasDone(k launch.Key) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, ok := s.done[k]
-	return ok
 }
 
 // errDuplicate means that the run has been here before.
@@ -190,7 +114,7 @@ func (s *spool) claim(p *storedPlan, nowMS int64) (*claim, error) {
 	}
 	if err := s.markDone(p.Key, p.Expires, nowMS); err != nil {
 		f.claim.close()
-		return nil, err
+		return nil, errors.Join(err, s.removeTree(path))
 	}
 	return f.claim, nil
 }
