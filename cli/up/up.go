@@ -31,13 +31,14 @@ const (
 	readyFile = "grid.ready"
 	logFile   = "gctld.log"
 	confFile  = "grid.conf"
+	lockFile  = "grid.lock"
 	madeFile  = ".made-by-grid-up" // the folder goes with the cluster
 )
 
 // Options are what both words take.
 func Options() []getopt.Option {
 	return append([]getopt.Option{
-		{Long: "controllers", Arg: getopt.RequiredArg, Value: "1|3", Help: "up: how many controllers (1)"},
+		{Long: "controllers", Arg: getopt.RequiredArg, Value: "1|3|5", Help: "up: how many controllers (1)"},
 		{Long: "dir", Arg: getopt.RequiredArg, Value: "DIR", Help: "folder of the cluster"},
 		{Long: "nodes", Arg: getopt.RequiredArg, Value: "N", Help: "up: how many nodes (2)"},
 		{Long: "sim", Arg: getopt.RequiredArg, Value: "BOARD", Help: "up: simulated GPUs of each node, as dgx-a100 or a100:4"},
@@ -83,6 +84,12 @@ func Up(env *program.Env, given []getopt.Given) int {
 		env.Errorf("%v", err)
 		return 1
 	}
+	unlock, err := c.lock(true)
+	if err != nil {
+		env.Errorf("%v", err)
+		return 1
+	}
+	defer unlock()
 	if pid, running := c.running(); running {
 		env.Infof("the cluster in %s runs already (process %d)", c.dir, pid)
 		c.tell()
@@ -140,18 +147,8 @@ func (c *cluster) mine() error {
 	return nil
 }
 
-// prepare makes the folder; what others left in it is not touched.
+// prepare takes away what a former cluster has left in the way.
 func (c *cluster) prepare() error {
-	_, err := os.Stat(c.dir)
-	fresh := errors.Is(err, os.ErrNotExist)
-	if err := os.MkdirAll(c.dir, 0o700); err != nil {
-		return err
-	}
-	if fresh {
-		if err := os.WriteFile(c.file(madeFile), nil, 0o600); err != nil {
-			return err
-		}
-	}
 	if err := os.Remove(c.file(readyFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -209,6 +206,9 @@ func (c *cluster) tell() {
 	if err := InstallLinks(bin); err == nil {
 		fmt.Fprintf(c.env.Stdout, "  export PATH=%s:$PATH\n", bin)
 	}
+	if c.env.UID != 0 {
+		fmt.Fprintln(c.env.Stdout, "\nWithout root, jobs run without control groups: their memory and processors are not limited.")
+	}
 	fmt.Fprintf(c.env.Stdout, "\n  ginfo                           its nodes\n  gsub --wrap 'hostname; sleep 30'  a job\n  gqueue                          what waits and runs\n"+
 		"\nTo end it and all its jobs: grid down --dir %s\nIts log: %s\n", c.dir, c.file(logFile))
 }
@@ -217,6 +217,12 @@ func (c *cluster) tell() {
 func Down(env *program.Env, given []getopt.Given) int {
 	c := newCluster(env, given)
 	if err := c.mine(); err != nil {
+		env.Errorf("%v", err)
+		return 1
+	}
+	if unlock, err := c.lock(false); err == nil {
+		defer unlock()
+	} else if !errors.Is(err, os.ErrNotExist) {
 		env.Errorf("%v", err)
 		return 1
 	}
@@ -259,7 +265,7 @@ func (c *cluster) clean() int {
 		}
 		return 0
 	}
-	for _, name := range []string{pidFile, readyFile, logFile} {
+	for _, name := range []string{pidFile, readyFile, logFile, lockFile} {
 		os.Remove(c.file(name))
 	}
 	os.RemoveAll(c.file("bin"))

@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/tensorgrid/tensorgrid/cli/getopt"
@@ -20,6 +23,7 @@ while [ $# -gt 0 ]; do
 	shift
 done
 trap 'exit 0' TERM
+[ -z "$STARTS" ] || echo $$ >> "$STARTS"
 echo ready > "$ready"
 while :; do sleep 0.05; done
 `
@@ -131,5 +135,41 @@ func TestLinks(t *testing.T) {
 	}
 	if err := InstallLinks(dir); err == nil {
 		t.Error("a file that is no link was replaced")
+	}
+}
+
+// TestUpAtOnce: of several that start at once one does, and what it started ends with down.
+func TestUpAtOnce(t *testing.T) {
+	install(t)
+	dir, starts := filepath.Join(t.TempDir(), "c"), filepath.Join(t.TempDir(), "starts")
+	t.Setenv("STARTS", starts)
+	given, _, err := getopt.Parse(Options(), []string{"--dir", dir}, getopt.Permute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				var out, errout bytes.Buffer
+				env := &program.Env{Name: "grid", Stdout: &out, Stderr: &errout, Environ: os.Environ(), Dir: "/", UID: uint32(os.Getuid())}
+				if code := Up(env, given); code != 0 || !strings.Contains(out.String(), "The cluster is up") {
+					t.Errorf("up: %d %s", code, errout.String())
+				}
+			})
+		}
+		all.Wait()
+		if code, _, errout := call(t, Down, "--dir", dir); code != 0 {
+			t.Errorf("down: %d %s", code, errout)
+		}
+	}
+	pids, err := os.ReadFile(starts)
+	if err != nil || strings.Count(string(pids), "\n") != 3 {
+		t.Errorf("started %q %v, want one process each time", pids, err)
+	}
+	for word := range strings.FieldsSeq(string(pids)) {
+		if pid, err := strconv.Atoi(word); err != nil || syscall.Kill(pid, 0) == nil {
+			t.Errorf("process %s runs on (%v)", word, err)
+		}
 	}
 }
