@@ -36,6 +36,14 @@ type ledgerState struct {
 
 func (s *ledgerState) Index() uint64 { return s.Raft }
 
+// Time is that of the last entry; an empty state has none.
+func (s *ledgerState) Time() int64 {
+	if len(s.Times) == 0 {
+		return 0
+	}
+	return s.Times[len(s.Times)-1]
+}
+
 func (s *ledgerState) has(key string) bool {
 	for _, k := range s.Order {
 		if k == key {

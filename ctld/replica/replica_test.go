@@ -442,6 +442,29 @@ func TestStatus(t *testing.T) {
 	})
 }
 
+// TestAgeWithoutLeader: a replica that has heard no leader since it started does not pass its state
+// off as fresh.
+func TestAgeWithoutLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, nil)
+		defer c.close()
+		if _, err := c.leader().Propose(t.Context(), submit("a")); err != nil {
+			t.Fatal(err)
+		}
+		far := c.followers()[0]
+		if err := far.Close(); err != nil {
+			t.Fatal(err)
+		}
+		c.net.isolate(far.name, true)
+		time.Sleep(time.Minute)
+		far = c.start(far.name, far.disk)
+		time.Sleep(time.Second)
+		if s := far.Status(); s.ContactMS < time.Minute.Milliseconds() {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
 func TestCloseAnswersEveryone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, nil)
