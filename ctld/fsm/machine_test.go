@@ -2,6 +2,7 @@ package fsm_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"fmt"
 	"testing"
 
@@ -146,7 +147,7 @@ func (g *generator) ref() *logpb.JobRef {
 }
 
 func (g *generator) command() *logpb.Command {
-	switch g.pick("command", 16) {
+	switch g.pick("command", 17) {
 	case 0, 1, 2:
 		return g.submission()
 	case 3, 4, 5:
@@ -161,7 +162,7 @@ func (g *generator) command() *logpb.Command {
 		return g.registration()
 	case 10:
 		return &logpb.Command{Of: &logpb.Command_Cancel{Cancel: &logpb.Cancel{Jobs: []*logpb.JobRef{g.ref(), g.ref()},
-			Signal: int32([]int{0, 0, 9, 10}[g.pick("signal", 4)]), Caller: g.caller()}}}
+			Signal: int32([]int{0, 0, 9, 10}[g.pick("signal", 4)]), Caller: g.caller(), States: [][]uint32{nil, nil, {uint32(job.Pending)}}[g.pick("states", 3)]}}}
 	case 11:
 		return &logpb.Command{Of: &logpb.Command_Control{Control: &logpb.Control{Op: uint32(g.pick("op", 9)), Jobs: []*logpb.JobRef{g.ref()}, Caller: g.caller()}}}
 	case 12:
@@ -172,6 +173,15 @@ func (g *generator) command() *logpb.Command {
 		j := g.someJob()
 		return &logpb.Command{Of: &logpb.Command_JobTimer{JobTimer: &logpb.JobTimer{JobId: j.ID, Run: g.run(j), Seq: uint32(g.pick("seq", 3)),
 			What: []string{"time_limit", "signal", "lease_over", "signals_sent", "else"}[g.pick("what", 5)]}}}
+	}
+	if g.pick("blob", 4) == 0 {
+		data := []byte(fmt.Sprint("blob ", g.pick("data", 4)))
+		hash, half := sha256.Sum256(data), len(data)/2
+		p := &logpb.PutBlob{Hash: hash[:], Total: uint64(len(data)), Data: data[:half], Uid: uint32(g.pick("uid", 3))}
+		if g.pick("rest", 2) == 0 {
+			p.Offset, p.Data = uint64(half), data[half:]
+		}
+		return &logpb.Command{Of: &logpb.Command_PutBlob{PutBlob: p}}
 	}
 	if g.pick("purge", 2) == 0 {
 		return &logpb.Command{Of: &logpb.Command_Purge{Purge: &logpb.Purge{EndedBeforeMs: g.now - int64(g.pick("age", 400_000)), Keep: uint32(g.pick("keep", 5)), Max: uint32(g.pick("max", 3))}}}
@@ -210,7 +220,7 @@ func (g *generator) submission() *logpb.Command {
 	}
 	if g.pick("dep", 3) == 0 {
 		kind := []string{"after", "afterany", "afterok", "afternotok", "aftercorr"}[g.pick("kind", 5)]
-		s.Dependency = fmt.Sprintf("%s:%d", kind, g.someJob().ID)
+		s.Dependency = g.dependency(kind)
 		if g.pick("single", 3) == 0 {
 			s.Dependency = "singleton"
 		}
@@ -225,6 +235,30 @@ func (g *generator) submission() *logpb.Command {
 	return c
 }
 
+// dependency names one job or two, arrays and tasks among them, by one condition or two.
+func (g *generator) dependency(kind string) string {
+	name := func() string {
+		j := g.someJob()
+		switch {
+		case j.ArrayID == 0:
+			return fmt.Sprint(j.ID)
+		case g.pick("of a task", 2) == 0:
+			return fmt.Sprintf("%d_%d", j.ArrayID, g.pick("task", 6))
+		}
+		return fmt.Sprint(j.ArrayID)
+	}
+	text := fmt.Sprintf("%s:%s", kind, name())
+	switch g.pick("terms", 4) {
+	case 0:
+		return fmt.Sprintf("%s,%s:%s", text, []string{"afterok", "aftercorr", "afternotok"}[g.pick("second", 3)], name())
+	case 1:
+		return text + ":" + name()
+	case 2:
+		return text + "?afterok:" + name()
+	}
+	return text
+}
+
 // plan starts what fits by a simple rule on the present state, or proposes an old plan again.
 func (g *generator) plan() *logpb.Command {
 	if g.stale != nil && g.pick("stale", 3) == 0 {
@@ -234,7 +268,7 @@ func (g *generator) plan() *logpb.Command {
 	d := &sched.Decision{Base: s.Version}
 	for _, c := range s.Classes {
 		for w := range c.Waiting {
-			st := sched.Start{JobID: w.JobID, Task: -1, Run: w.Run, Partition: "p", TimeLimit: 60_000}
+			st := sched.Start{JobID: w.JobID, Task: -1, Run: w.Run, Revision: w.Revision, Lease: int64(g.pick("lease", 2)) * 60_000, Partition: "p", TimeLimit: 60_000}
 			if w.Tasks != nil {
 				st.Task = int64(w.Tasks.Min())
 			}
@@ -305,7 +339,7 @@ func (g *generator) update() *logpb.Command {
 	values := map[string][]string{
 		"TimeLimit": {"5", "+1", "-1", "x", "UNLIMITED"}, "Priority": {"0", "10", "4294967295"}, "Nice": {"5", "-5"}, "JobName": {"a", "c"},
 		"Partition": {"p", "q", "none"}, "StartTime": {"now+60", "never"}, "ArrayTaskThrottle": {"1", "0"}, "NumNodes": {"2", "1-2"},
-		"Dependency": {"", "singleton", "afterany:1", "nonsense"}, "Gres": {"gpu:2", "gres:gpu:1", "::"}, "Requeue": {"0", "1"}, "Bad": {"x"},
+		"Dependency": {"", "singleton", "afterany:1", "afterok:2,afterany:3", "aftercorr:1_1?after:2", "nonsense"}, "Gres": {"gpu:2", "gres:gpu:1", "::"}, "Requeue": {"0", "1"}, "Bad": {"x"},
 	}
 	keys := []string{"TimeLimit", "Priority", "Nice", "JobName", "Partition", "StartTime", "ArrayTaskThrottle", "NumNodes", "Dependency", "Gres", "Requeue", "Bad"}
 	set := map[string]string{}
@@ -321,7 +355,11 @@ func (g *generator) nodes() *logpb.Command {
 	if g.pick("silent", 3) == 0 {
 		return &logpb.Command{Of: &logpb.Command_NodeSilent{NodeSilent: &logpb.NodeSilent{Node: name, Silent: g.pick("yes", 3) > 0, Down: g.pick("down", 2) == 0}}}
 	}
-	u := &logpb.NodeUpdate{Nodes: []string{name}, State: []string{"DOWN", "DRAIN", "RESUME", "UNDRAIN", "IDLE", ""}[g.pick("state", 6)], Reason: "r", Caller: g.caller()}
+	names := []string{name}
+	for range g.pick("more", 3) {
+		names = append(names, []string{"n1", "n2"}[g.pick("node", 2)])
+	}
+	u := &logpb.NodeUpdate{Nodes: names, State: []string{"DOWN", "DRAIN", "RESUME", "UNDRAIN", "IDLE", ""}[g.pick("state", 6)], Reason: "r", Caller: g.caller()}
 	if g.pick("set", 4) == 0 {
 		u.Set = map[string]string{"Weight": "3", "Fenced": "yes"}
 	}
@@ -340,6 +378,7 @@ func (g *generator) reconfigure() *logpb.Command {
 	switch g.pick("nodes", 4) {
 	case 0:
 		s.Nodes, s.Partitions[0].Nodes = s.Nodes[1:], []string{"n2"}
+		s.Nodes[0].Gres = []string{"gpu:a100:2,shard:8", "gpu:2", "gpu:h100:1,gpu:a100:2"}[g.pick("gres", 3)]
 	case 1:
 		s.Nodes = append([]*logpb.ConfigNode{{Name: "n3", Cpus: 4, Mem: 8 << 30}}, s.Nodes...)
 		s.Partitions[0].Nodes = []string{"n1", "n2", "n3"}
