@@ -9,6 +9,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tensorgrid/tensorgrid/api/logpb"
@@ -54,6 +55,7 @@ type term struct {
 	began  time.Time
 
 	prove  chan struct{} // a heartbeat waits for proveLoop
+	leased atomic.Bool   // runs had leases when timerLoop last looked
 	intake *intake       // what agents said, for planLoop
 
 	mu    sync.Mutex
@@ -91,6 +93,7 @@ func (l *Leader) lead(ctx, won context.Context) {
 	if !l.configure(ctx) {
 		return
 	}
+	t.leased.Store(leased(l.Log.View()))
 	l.mu.Lock()
 	l.term = t
 	l.mu.Unlock()

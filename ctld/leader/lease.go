@@ -75,3 +75,13 @@ func (l *Leader) leaseOver(t *term, view state.Viewer, j *state.Job, now time.Ti
 	}
 	return now.Sub(last) >= time.Duration(j.Lease)*time.Millisecond+leaseSkew
 }
+
+// leased tells whether any run has a lease: it keeps the one it was started with when JobLease is 0 by now.
+func leased(view state.Viewer) bool {
+	for j := range view.Active() {
+		if j.Lease > 0 {
+			return true
+		}
+	}
+	return false
+}

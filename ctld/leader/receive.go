@@ -83,7 +83,7 @@ func (s *session) heartbeat(b *nodepb.Heartbeat) {
 	}
 	ack := &nodepb.HeartbeatAck{Seq: b.GetSeq(), Term: s.t.number}
 	s.mu.Lock()
-	if s.l.Config().JobLease > 0 {
+	if s.l.Config().JobLease > 0 || s.t.leased.Load() {
 		s.unproven = ack
 		s.mu.Unlock()
 		select {

@@ -213,3 +213,27 @@ func TestStartThatFitsNoCommand(t *testing.T) {
 		}
 	})
 }
+
+// TestLeaseAfterReload: runs that have a lease are renewed by a proven leader only, also when
+// JobLease was set to 0 since.
+func TestLeaseAfterReload(t *testing.T) {
+	inBench(t, func(b *bench) {
+		b.cfg.JobLease = 10 * time.Minute
+		l, _ := b.lead("c1")
+		a := b.connect(l, "n1")
+		b.submit(&job.Spec{NodeList: "n1"})
+		a.started(a.launches())
+		time.Sleep(timerInterval)
+		b.cfg.JobLease = 0
+		b.log.mu.Lock()
+		b.log.leader = "c2"
+		b.log.mu.Unlock()
+		a.take()
+		a.say(&nodepb.AgentMessage{Of: &nodepb.AgentMessage_Heartbeat{Heartbeat: &nodepb.Heartbeat{Seq: 1}}})
+		for _, m := range a.take() {
+			if m.GetHeartbeatAck() != nil {
+				t.Error("acknowledged by a deposed leader")
+			}
+		}
+	})
+}

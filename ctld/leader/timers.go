@@ -40,6 +40,7 @@ func (l *Leader) timerLoop(t *term) {
 		}
 		view := l.Log.View()
 		due := l.dueTimers(t, view)
+		t.leased.Store(leased(view))
 		seen := make(map[timerKey]bool, len(due))
 		var cmds []*logpb.Command
 		for _, k := range due {

@@ -81,4 +81,8 @@ func TestFileThatDiffers(t *testing.T) {
 	if f.log.View().Node("n9") != nil {
 		t.Error("the file went into the state")
 	}
+	resp, err := f.srv.Reconfigure(f.as(olga), &ctldpb.ReconfigureRequest{})
+	if err != nil || !strings.Contains(strings.Join(resp.Changed, "\n"), "NodeName=n9") || f.log.View().Node("n9") == nil {
+		t.Errorf("reconfigure: %v %v", resp, err)
+	}
 }

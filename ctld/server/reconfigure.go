@@ -49,6 +49,9 @@ func (s *Server) Reconfigure(ctx context.Context, req *ctldpb.ReconfigureRequest
 	}
 	out := &ctldpb.ReconfigureResponse{Ignored: notes(next.Ignored)}
 	out.Changed, out.NeedsRestart = conf.Diff(old, next)
+	if view := s.Log.View(); view.Config().Digest != "" && view.Config().Digest != old.Digest() && len(out.Changed) == 0 {
+		out.Changed = []string{"the cluster ran under another file: " + differing(view, next)}
+	}
 	if req.DryRun {
 		return out, nil
 	}
