@@ -2468,7 +2468,7 @@ func (x *PartitionUpdate) GetCaller() *Caller {
 	return nil
 }
 
-// JobTimer: a moment of a job's life has come (what: "time_limit", "signal", "lease_over", "signals_sent").
+// JobTimer: a moment of a job's life has come (what: "time_limit", "lease_over", "signals_sent").
 type JobTimer struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	JobId         uint32                 `protobuf:"varint,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
@@ -3875,7 +3875,7 @@ type SnapshotJob struct {
 	DerivedSignal  int32                  `protobuf:"varint,46,opt,name=derived_signal,json=derivedSignal,proto3" json:"derived_signal,omitempty"`
 	Signals        []*SnapshotSignal      `protobuf:"bytes,47,rep,name=signals,proto3" json:"signals,omitempty"`
 	SignalSeq      uint32                 `protobuf:"varint,48,opt,name=signal_seq,json=signalSeq,proto3" json:"signal_seq,omitempty"`
-	Warned         bool                   `protobuf:"varint,49,opt,name=warned,proto3" json:"warned,omitempty"`
+	Warned         bool                   `protobuf:"varint,49,opt,name=warned,proto3" json:"warned,omitempty"`                                 // not written any more
 	Dependency     uint32                 `protobuf:"varint,50,opt,name=dependency,proto3" json:"dependency,omitempty"`                         // 0 satisfied or none, 1 waits, 2 can never be satisfied
 	DependencyMs   int64                  `protobuf:"varint,52,opt,name=dependency_ms,json=dependencyMs,proto3" json:"dependency_ms,omitempty"` // earliest time by a dependency's delay
 	Alone          bool                   `protobuf:"varint,54,opt,name=alone,proto3" json:"alone,omitempty"`                                   // the run has its nodes to itself

@@ -172,7 +172,7 @@ func (g *generator) command() *logpb.Command {
 	case 14:
 		j := g.someJob()
 		return &logpb.Command{Of: &logpb.Command_JobTimer{JobTimer: &logpb.JobTimer{JobId: j.ID, Run: g.run(j), Seq: uint32(g.pick("seq", 3)),
-			What: []string{"time_limit", "signal", "lease_over", "signals_sent", "else"}[g.pick("what", 5)]}}}
+			What: []string{"time_limit", "lease_over", "signals_sent", "else"}[g.pick("what", 4)]}}}
 	}
 	if g.pick("blob", 4) == 0 {
 		data := []byte(fmt.Sprint("blob ", g.pick("data", 4)))

@@ -52,7 +52,6 @@ type Job struct {
 	Confirmed  []bool   // node i of Allocs has confirmed the start; Launched counts them
 	SignalSeq  uint32   // last Seq given to a signal of this run
 	Alone      bool     // the run has its nodes to itself; settled when it starts
-	Warned     bool     // the --signal warning of this run is among, or was, Signals
 	SubmitSeq  uint64   // order of submission, from which Priority is counted
 	Revision   uint64   // counts the updates of what it asks for, from 1
 	Lease      int64    // ms that the run outlives the last word of a leader; 0 = it is never ended by that

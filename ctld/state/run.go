@@ -232,7 +232,7 @@ func (t *Tx) nextRun(j *Job) {
 	j.Partition = j.Spec.Partition
 	j.Allocs, j.Done, j.Confirmed, j.Launched, j.Alone = nil, nil, nil, 0, false
 	j.Exit, j.Derived, j.OOM = job.Exit{}, job.Exit{}, false
-	j.Kill, j.KillAt, j.KillSignal, j.Signals, j.SignalSeq, j.Warned = job.WhyNone, 0, 0, nil, 0, false
+	j.Kill, j.KillAt, j.KillSignal, j.Signals, j.SignalSeq = job.WhyNone, 0, 0, nil, 0
 	j.Cancelled, j.CancelUID, j.Lease = false, 0, 0
 	j.UserUS, j.SysUS, j.MaxRSS = 0, 0, 0
 }
@@ -315,14 +315,14 @@ func (t *Tx) nodeFailed(old *Job, i int) {
 type JobTimer struct {
 	JobID uint32
 	Run   uint32
-	What  string // time_limit, deadline, signal, lease_over, signals_sent
+	What  string // time_limit, lease_over, signals_sent
 	Seq   uint32 // signals_sent: the last signal that the agents know of
 }
 
 // JobTimer takes a moment; one of another run, or that cannot come now, changes nothing.
 func (t *Tx) JobTimer(m *JobTimer) {
 	old := t.Job(m.JobID)
-	if old == nil || old.Run != m.Run || !holdsAny(old) && m.What != "deadline" {
+	if old == nil || old.Run != m.Run || !holdsAny(old) {
 		return
 	}
 	j := edit(old)
@@ -332,21 +332,7 @@ func (t *Tx) JobTimer(m *JobTimer) {
 			j.Reason, j.End, j.Kill, j.KillAt = job.ReasonTimeLimit, t.now, job.WhyTimeLimit, t.now
 			t.put(old, j)
 		}
-	case "deadline":
-		if j.happen(job.EventDeadline) {
-			j.Reason, j.End = job.ReasonDeadLine, t.now
-			if j.Flags&job.Completing != 0 && j.Kill == job.WhyNone {
-				j.Kill, j.KillAt = job.WhyTimeLimit, t.now
-			}
-			t.settle(old, j)
-		}
-	case "signal":
-		spec, err := job.ParseSignalSpec(j.Spec.Signal)
-		if err == nil && spec.Signal != 0 && !j.Warned && isRunning(j) && j.addSignal(Signal{Number: int32(spec.Signal), BatchOnly: spec.Batch}) {
-			j.Warned = true
-			t.put(old, j)
-		}
-	case "lease_over", "requeue_fence":
+	case "lease_over":
 		t.fenced(old)
 	case "signals_sent":
 		j.Signals = nil

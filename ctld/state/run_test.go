@@ -38,8 +38,6 @@ func TestHowRunsEnd(t *testing.T) {
 				w.Fatalf("%+v", j)
 			}
 		}, report: func(r *state.Reported) { r.Exit.Signal = 15 }, state: job.Cancelled, reason: job.ReasonNone, exit: job.Exit{Signal: 15}},
-		{name: "deadline", before: func(w *world, id uint32) { w.timer(id, "deadline") }, report: func(r *state.Reported) { r.Exit.Signal = 15 },
-			state: job.Deadline, reason: job.ReasonDeadLine, exit: job.Exit{Signal: 15}},
 		{name: "lost, not to be requeued", spec: job.Spec{Requeue: -1}, report: func(r *state.Reported) { r.Lost = true }, state: job.NodeFail, reason: job.ReasonNodeDown},
 		{name: "preempted, not to be requeued", spec: job.Spec{Requeue: -1}, report: func(r *state.Reported) { r.KilledFor = job.WhyPreempt }, state: job.Preempted, reason: job.ReasonNone},
 	} {
@@ -197,22 +195,20 @@ func TestEpilogErrorDrains(t *testing.T) {
 
 func TestSignals(t *testing.T) {
 	w := newWorld(t)
-	id := w.run(job.Spec{Signal: "B:USR1@60"})
+	id := w.run(job.Spec{})
 	send := func() (r *state.Refusal) {
 		w.do(func(t *state.Tx) {
 			r = t.Cancel(&state.Cancel{Jobs: []job.Ref{{ID: id}}, Signal: 10, Full: true, Caller: root})[0].Refused
 		})
 		return r
 	}
-	w.timer(id, "signal")
-	w.timer(id, "signal")
-	if s := w.job(id).Signals; len(s) != 1 || s[0] != (state.Signal{Seq: 1, Number: 10, BatchOnly: true}) {
-		t.Fatalf("the warning is sent once: %+v", s)
-	}
-	for range state.MaxSignals - 1 {
+	for range state.MaxSignals {
 		if r := send(); r != nil {
 			t.Fatal(r)
 		}
+	}
+	if s := w.job(id).Signals[0]; s != (state.Signal{Seq: 1, Number: 10, Full: true}) {
+		t.Fatalf("the first: %+v", s)
 	}
 	wantRefusal(t, send(), "EAGAIN", "MaxSignals=16")
 	w.do(func(t *state.Tx) { t.JobTimer(&state.JobTimer{JobID: id, What: "signals_sent", Seq: 15}) })

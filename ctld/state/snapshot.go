@@ -222,6 +222,5 @@ func (t *tables) schedRunning() []sched.Running {
 
 // Usable tells whether the node may take new work: registered, responding, not drained or down.
 func (n *Node) Usable() bool {
-	return n.State == node.Idle && n.BootID != "" && !n.Removed &&
-		n.Flags&(node.Drain|node.NotResponding|node.Fail|node.InvalidReg) == 0
+	return n.BootID != "" && !n.Removed && node.Usable(n.State, n.Flags)
 }

@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// Event is something that happens to a node. The table below is the only way its own state and flags change; what
-// is allocated on it is not part of it.
+// Event is something that happens to a node. The table below says what its own state and flags become by each; what
+// is allocated on it is not part of it. The replicated state has rules of its own for what comes with an event: reasons,
+// boots, and what the configuration file says.
 type Event uint8
 
 // The events.
