@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/fstest"
 
@@ -243,5 +244,39 @@ func TestLauncherMustBeRoots(t *testing.T) {
 	conn.Close()
 	if _, err := dialLauncher(t.Context(), path+"x"); err == nil {
 		t.Error("nobody listens there")
+	}
+}
+
+// TestStepUserByNumber: a development cluster has no accounts.
+func TestStepUserByNumber(t *testing.T) {
+	for _, c := range []struct {
+		account string
+		uid     uint32
+		ok, bad bool
+	}{{"64988", 64988, true, false}, {"nobody", 65534, true, false}, {"no-such-account", 0, false, false}, {"0", 0, false, true}, {"root", 0, false, true}} {
+		uid, ok, err := accountID(c.account)
+		if uid != c.uid || ok != c.ok || (err != nil) != c.bad {
+			t.Errorf("%s: got %d %v %v", c.account, uid, ok, err)
+		}
+	}
+}
+
+// TestShepherdsSocketIsForTheAgentsGroup: strangers cannot even connect.
+func TestShepherdsSocketIsForTheAgentsGroup(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: owners are changed")
+	}
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := listen(path, &identity{uid: 61001, gid: 61001})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st := info.Sys().(*syscall.Stat_t); info.Mode().Perm() != 0o660 || st.Uid != 61001 || st.Gid != 61001 {
+		t.Errorf("mode %v of %d:%d", info.Mode(), st.Uid, st.Gid)
 	}
 }

@@ -97,8 +97,9 @@ func claim(p paths, to *identity) (*os.File, error) {
 	return f, nil
 }
 
-// listen makes the shepherds' socket. Anybody may connect: peers are told apart by their uid. The
-// caller holds the lock of this node, so that a socket that is there is a dead agent's.
+// listen makes the shepherds' socket. Shepherds hold the agent's group, and nobody else may connect;
+// only where the agent stays root its group is not known, and peers are told apart by their uid alone.
+// The caller holds the lock of this node, so that a socket that is there is a dead agent's.
 func listen(path string, to *identity) (net.Listener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
@@ -109,7 +110,17 @@ func listen(path string, to *identity) (net.Listener, error) {
 	}
 	// The folder may be root's: the name then cannot be taken away after the drop, and need not be.
 	l.SetUnlinkOnClose(to == nil)
-	if err := os.Chmod(path, 0o666); err != nil {
+	mode := os.FileMode(0o660)
+	switch {
+	case to != nil:
+		err = os.Lchown(path, to.uid, to.gid)
+	case os.Geteuid() == 0:
+		mode = 0o666
+	}
+	if err == nil {
+		err = os.Chmod(path, mode)
+	}
+	if err != nil {
 		l.Close()
 		return nil, err
 	}

@@ -146,12 +146,10 @@ func agentConfig(c *conf.Config, n *conf.Node, p paths) (agent.Config, error) {
 		Inventory: inv, Spool: p.spool, StepUIDs: []uint32{uint32(os.Geteuid())},
 	}
 	// Without the account there is no launcher that is root: all runs under one uid, ours.
-	if u, err := user.Lookup(c.StepUser); err == nil {
-		uid, err := strconv.ParseUint(u.Uid, 10, 32)
-		if err != nil {
-			return agent.Config{}, fmt.Errorf("uid of %s: %w", c.StepUser, err)
-		}
-		cfg.StepUIDs = append(cfg.StepUIDs, uint32(uid))
+	if uid, ok, err := accountID(c.StepUser); err != nil {
+		return agent.Config{}, fmt.Errorf("StepUser: %w", err)
+	} else if ok {
+		cfg.StepUIDs = append(cfg.StepUIDs, uid)
 	}
 	for _, k := range c.Controllers {
 		cfg.Controllers = append(cfg.Controllers, agent.Controller{
@@ -159,6 +157,23 @@ func agentConfig(c *conf.Config, n *conf.Node, p paths) (agent.Config, error) {
 		})
 	}
 	return cfg, nil
+}
+
+// accountID gives the uid of an account by its name or number; not ok: there is no such account.
+func accountID(account string) (uid uint32, ok bool, err error) {
+	number := account
+	if _, err := strconv.ParseUint(account, 10, 32); err != nil {
+		u, err := user.Lookup(account)
+		if err != nil {
+			return 0, false, nil
+		}
+		number = u.Uid
+	}
+	n, err := strconv.ParseUint(number, 10, 32)
+	if err == nil && n == 0 {
+		err = fmt.Errorf("%s is root", account)
+	}
+	return uint32(n), err == nil, err
 }
 
 func deps(p paths, tlsConf *tls.Config, shepherds net.Listener, log *slog.Logger) agent.Deps {

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -35,9 +36,12 @@ const maxDevNodes = 64
 // maxSimGPUs bounds the GPUs of one node, as agents do.
 const maxSimGPUs = 64
 
-// devUID runs agents and shepherds of a development cluster when the accounts gnoded and gstepd do
-// not exist: a number from the range that Debian leaves to local administration.
-const devUID = 64989
+// agentID and stepID run agents and shepherds of a development cluster when the accounts gnoded and
+// gstepd do not exist: numbers from the range that Debian leaves to local administration.
+const (
+	agentID = 64989
+	stepID  = 64988
+)
 
 // clusterOf names the development cluster of a folder. Nodes have their control groups by cluster and
 // node, so two clusters on one host must differ.
@@ -121,11 +125,9 @@ func newDevLayout(o devOptions) (*devLayout, error) {
 	self := account{uint32(os.Geteuid()), uint32(os.Getegid())}
 	d.agent, d.step = self, self
 	if d.root {
-		d.agent = account{devUID, devUID}
-		d.step = d.agent
-		// The agent finds the shepherds' account by its name; without both names one number does for both.
+		d.agent, d.step = account{agentID, agentID}, account{stepID, stepID}
 		if a, ok := lookup("gnoded"); ok {
-			if s, ok := lookup("gstepd"); ok {
+			if s, ok := lookup("gstepd"); ok && s.uid != a.uid && s.gid != a.gid {
 				d.agent, d.step = a, s
 			}
 		}
@@ -210,7 +212,7 @@ func checkOwnedBy(path string, uids ...uint32) error {
 var programs = []string{"gctld", "gnoded", "gnode-launch", "gstepd"}
 
 // findPrograms takes the programs beside our own; where an unprivileged agent cannot reach that
-// folder they are copied.
+// folder, or others can change it, they are copied.
 func (d *devLayout) findPrograms() error {
 	self, err := os.Executable()
 	if err != nil {
@@ -222,7 +224,7 @@ func (d *devLayout) findPrograms() error {
 			return fmt.Errorf("%s is not beside gctld: build all programs first (make build): %w", p, err)
 		}
 	}
-	if !d.root || reachable(d.bin) {
+	if !d.root || reachable(d.bin) && rootsOwn(d.bin) {
 		return nil
 	}
 	from := d.bin
@@ -248,6 +250,20 @@ func (d *devLayout) findPrograms() error {
 		}
 	}
 	return nil
+}
+
+// rootsOwn tells whether a folder and the program in it that becomes root are root's alone to change.
+func rootsOwn(dir string) bool {
+	for _, path := range []string{dir, filepath.Join(dir, "gstepd"), filepath.Join(dir, "gnode-launch")} {
+		info, err := os.Stat(path)
+		if err != nil || info.Mode().Perm()&0o022 != 0 {
+			return false
+		}
+		if st, ok := info.Sys().(*syscall.Stat_t); !ok || st.Uid != 0 {
+			return false
+		}
+	}
+	return true
 }
 
 func reachable(dir string) bool {
@@ -316,8 +332,8 @@ func freePorts(n int) ([]int, error) {
 
 // writeGridConf writes grid.conf, unless one is there: its ports and changes by hand are kept.
 func (d *devLayout) writeGridConf() error {
-	if _, err := os.Stat(d.path("grid.conf")); err == nil {
-		return nil
+	if data, err := os.ReadFile(d.path("grid.conf")); err == nil {
+		return d.addStepUser(data)
 	}
 	ports, err := freePorts(2 * d.controllers)
 	if err != nil {
@@ -339,6 +355,9 @@ func (d *devLayout) writeGridConf() error {
 	fmt.Fprintf(&b, "TLSDir=%s\nSlurmdSpoolDir=%s\nNodeRunDir=%s\n", d.path("tls"), d.path("spool", "%n"), d.path("run", "%n"))
 	// The nodes share the host: each has what its line says, not what the host has.
 	fmt.Fprintf(&b, "SlurmdParameters=config_overrides\nSlurmdTimeout=30\nKillWait=5\nReturnToService=2\n")
+	if d.root {
+		fmt.Fprintf(&b, "StepUser=%d\n", d.step.uid)
+	}
 	if gres != "" {
 		fmt.Fprintf(&b, "AutoDetect=sim\n")
 	}
@@ -365,6 +384,15 @@ func (d *devLayout) writeGridConf() error {
 	fmt.Fprintf(&b, "PartitionName=batch Nodes=ALL Default=YES\n")
 	fmt.Fprintf(&b, "PartitionName=local Nodes=ALL SharedFS=NO\n")
 	return os.WriteFile(d.path("grid.conf"), []byte(b.String()), 0o644)
+}
+
+// addStepUser tells a cluster of an earlier version whom its shepherds run as.
+func (d *devLayout) addStepUser(gridConf []byte) error {
+	if !d.root || bytes.Contains(bytes.ToLower(gridConf), []byte("stepuser=")) {
+		return nil
+	}
+	text := fmt.Appendf(bytes.TrimRight(gridConf, "\n"), "\nStepUser=%d\n", d.step.uid)
+	return os.WriteFile(d.path("grid.conf"), text, 0o644)
 }
 
 // hostMemory is the memory of this host in bytes.

@@ -58,7 +58,7 @@ func TestDevLayout(t *testing.T) {
 	self := account{uint32(os.Geteuid()), uint32(os.Getegid())}
 	d.agent, d.step = self, self
 	if d.root {
-		d.agent, d.step = account{devUID, devUID}, account{devUID, devUID}
+		d.agent, d.step = account{agentID, agentID}, account{stepID, stepID}
 	}
 	for range 2 { // the second time everything is there already
 		for _, step := range []func() error{d.makeFolders, d.makeCertificates, d.writeGridConf, d.writeLaunchConfs} {
@@ -74,10 +74,16 @@ func TestDevLayout(t *testing.T) {
 	if len(cfg.Controllers) != 3 || len(cfg.Nodes) != 2 || cfg.Nodes[0].Gres != "gpu:a100:8" || cfg.KillWait != 7*time.Second {
 		t.Errorf("grid.conf: %+v", cfg)
 	}
+	if d.root && cfg.StepUser != strconv.Itoa(stepID) {
+		t.Errorf("StepUser=%s, want the number that shepherds have", cfg.StepUser)
+	}
 	for _, n := range []string{"n1", "n2"} {
 		c, err := launch.LoadConf(d.path(n + ".launch.conf"))
 		if err != nil {
 			t.Fatal(err)
+		}
+		if d.root && (c.StepUID == c.AgentUID || c.StepGID == c.AgentGID || c.StepUID != stepID) {
+			t.Errorf("agent %d:%d and shepherds %d:%d", c.AgentUID, c.AgentGID, c.StepUID, c.StepGID)
 		}
 		if c.Node != n || c.Cluster != cfg.ClusterName || c.Spool != conf.NodePath(cfg.SpoolDir, n) || c.Rootless == d.root {
 			t.Errorf("launch.conf: %+v", c)
@@ -207,4 +213,20 @@ func TestKeepsDying(t *testing.T) {
 	}
 	cancel()
 	m.wg.Wait()
+}
+
+// TestStepUserIsAddedToAnEarlierCluster: its grid.conf named nobody.
+func TestStepUserIsAddedToAnEarlierCluster(t *testing.T) {
+	d := &devLayout{dir: shortDir(t), root: true, step: account{stepID, stepID}}
+	for _, c := range []struct{ have, want string }{{"ClusterName=x\n", "ClusterName=x\nStepUser=64988\n"}, {"stepuser=me\n", "stepuser=me\n"}} {
+		if err := os.WriteFile(d.path("grid.conf"), []byte(c.have), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.writeGridConf(); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(d.path("grid.conf")); err != nil || string(got) != c.want {
+			t.Errorf("got %q %v, want %q", got, err, c.want)
+		}
+	}
 }

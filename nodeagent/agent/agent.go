@@ -91,6 +91,7 @@ type Agent struct {
 	releases chan struct{} // tokens: epilogs and removals at the launcher
 	reads    chan struct{} // tokens: outputs being read
 	problem  *problem
+	refusals rareLog // of shepherds
 
 	wg sync.WaitGroup // everything that Run has to wait for
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"slices"
 	"sync"
@@ -139,15 +140,38 @@ func (a *Agent) accept(ctx context.Context) {
 		c := newShepherdConn(conn, a.d.Now)
 		if !a.keep(c) {
 			c.close()
-			a.log.Error("too many shepherds", "limit", maxShepherds)
+			a.refusals.warn(a.log, a.d.Now(), "too many shepherds", fmt.Errorf("limit %d", maxShepherds))
 			continue
 		}
 		a.goFunc(func() {
 			defer a.forgetConn(c)
 			if err := a.serve(ctx, c); err != nil {
-				a.log.Warn("shepherd connection refused", "err", err)
+				a.refusals.warn(a.log, a.d.Now(), "shepherd connection refused", err)
 			}
 		})
+	}
+}
+
+// rareLog lets one line through in refusalEvery: strangers must not fill the log.
+type rareLog struct {
+	mu   sync.Mutex
+	next time.Time
+	kept int // lines that were left out
+}
+
+const refusalEvery = 10 * time.Second
+
+func (r *rareLog) warn(log *slog.Logger, now time.Time, text string, err error) {
+	r.mu.Lock()
+	kept, rare := r.kept, now.Before(r.next)
+	if rare {
+		r.kept++
+	} else {
+		r.kept, r.next = 0, now.Add(refusalEvery)
+	}
+	r.mu.Unlock()
+	if !rare {
+		log.Warn(text, "err", err, "left_out", kept)
 	}
 }
 

@@ -2,6 +2,9 @@ package agent
 
 import (
 	"bufio"
+	"bytes"
+	"errors"
+	"log/slog"
 	"net"
 	"strings"
 	"testing"
@@ -123,4 +126,19 @@ func FuzzUp(f *testing.F) {
 			t.Error("neither line nor error")
 		}
 	})
+}
+
+// TestStrangersDoNotFillTheLog: of many refusals one line is written, and how many were left out.
+func TestStrangersDoNotFillTheLog(t *testing.T) {
+	var out bytes.Buffer
+	log := slog.New(slog.NewTextHandler(&out, nil))
+	var r rareLog
+	now := time.Now()
+	for range 2000 {
+		r.warn(log, now, "refused", errors.New("x"))
+	}
+	r.warn(log, now.Add(refusalEvery), "refused", errors.New("x"))
+	if n := strings.Count(out.String(), "\n"); n != 2 || !strings.Contains(out.String(), "left_out=1999") {
+		t.Errorf("%d lines: %s", n, out.String())
+	}
 }

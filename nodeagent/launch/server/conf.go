@@ -84,7 +84,10 @@ func LoadConf(path string) (*Conf, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return c, c.check(os.Geteuid())
+	if err := c.check(os.Geteuid()); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return c, nil
 }
 
 // ParseConf reads the file's text. All problems are in the error, each with its line.
@@ -224,8 +227,11 @@ func (c *Conf) check(euid int) error {
 			errs = append(errs, fmt.Errorf("%s is missing", need.key))
 		}
 	}
-	if strings.ContainsAny(c.Cluster+c.Node, "/\x00 ") {
-		errs = append(errs, errors.New("cluster and node must be plain names"))
+	for _, n := range []struct{ key, value string }{{"cluster", c.Cluster}, {"node", c.Node}} {
+		if n.value != "" && !plainName(n.value) {
+			errs = append(errs, fmt.Errorf("%s = %q: a name begins with a letter or digit and has letters, digits, '.', '-' and '_', at most %d",
+				n.key, n.value, maxName))
+		}
 	}
 	switch {
 	case c.Rootless && euid == 0:
@@ -237,9 +243,49 @@ func (c *Conf) check(euid int) error {
 		errs = append(errs, errors.New("not root: set rootless = yes to serve uid "+strconv.Itoa(euid)+" only"))
 	case c.AgentUID <= 0 || c.AgentGID <= 0 || c.StepUID <= 0 || c.StepGID <= 0:
 		errs = append(errs, errors.New("agent_uid, agent_gid, step_uid and step_gid must be given and not 0"))
+	case c.AgentUID == c.StepUID || c.AgentGID == c.StepGID: // shepherds would have the agent's rights, or it theirs
+		errs = append(errs, errors.New("agent_uid and step_uid must differ, and so must agent_gid and step_gid"))
 	}
 	if !c.Rootless && c.MinUID == 0 {
 		errs = append(errs, errors.New("min_uid must be at least 1"))
 	}
 	return errors.Join(errs...)
+}
+
+// maxName bounds the names of cluster and node in bytes.
+const maxName = 128
+
+// plainName tells whether a name is fit to be a part of a path.
+func plainName(s string) bool {
+	for i, r := range s {
+		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
+		if !letter && (i == 0 || !strings.ContainsRune("._-", r)) {
+			return false
+		}
+	}
+	return s != "" && len(s) <= maxName
+}
+
+// checkOurs refuses a file that somebody else than its user could have written or put there: root, or
+// in rootless mode we.
+func checkOurs(path string, rootless bool) error {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return err
+	}
+	for _, p := range []string{real, filepath.Dir(real), filepath.Dir(path)} {
+		var st unix.Stat_t
+		if err := unix.Stat(p, &st); err != nil {
+			return &os.PathError{Op: "stat", Path: p, Err: err}
+		}
+		if st.Uid != 0 && !(rootless && int(st.Uid) == os.Geteuid()) {
+			return fmt.Errorf("%s belongs to uid %d, not root", p, st.Uid)
+		}
+		// In a sticky folder others can make files of their own, and leave ours alone.
+		sticky := st.Mode&unix.S_IFMT == unix.S_IFDIR && st.Mode&unix.S_ISVTX != 0
+		if st.Mode&0o022 != 0 && !sticky {
+			return fmt.Errorf("%s has mode %04o: group or others may write it", p, st.Mode&0o7777)
+		}
+	}
+	return nil
 }

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"syscall"
@@ -17,7 +16,7 @@ const hookPath = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 // runHook runs prolog or epilog and waits for it, at most HookTime.
 func (s *Server) runHook(ctx context.Context, program, scriptContext string, p *storedPlan) error {
-	if err := checkHook(program, s.conf.Rootless); err != nil {
+	if err := checkOurs(program, s.conf.Rootless); err != nil {
 		return err
 	}
 	null := s.null.Fd()
@@ -49,21 +48,6 @@ func hookResult(program string, status syscall.WaitStatus) error {
 		return fmt.Errorf("%s: ended by signal %d", program, status.Signal())
 	case status.ExitStatus() != 0:
 		return fmt.Errorf("%s: exit status %d", program, status.ExitStatus())
-	}
-	return nil
-}
-
-// checkHook refuses a program that somebody else than its runner could have written.
-func checkHook(program string, rootless bool) error {
-	var st unix.Stat_t
-	if err := unix.Stat(program, &st); err != nil {
-		return &os.PathError{Op: "stat", Path: program, Err: err}
-	}
-	if st.Uid != 0 && !(rootless && int(st.Uid) == os.Geteuid()) {
-		return fmt.Errorf("%s belongs to uid %d, not root", program, st.Uid)
-	}
-	if st.Mode&0o022 != 0 {
-		return fmt.Errorf("%s has mode %04o: group or others may write it", program, st.Mode&0o7777)
 	}
 	return nil
 }

@@ -51,6 +51,9 @@ type Server struct {
 // New prepares a launcher: it opens the spool, the control groups and the authority's certificate.
 // The program must start no children of its own: the server collects all of them.
 func New(c *Conf, now func() time.Time, log *slog.Logger) (*Server, error) {
+	if err := errors.Join(checkOurs(c.CA, c.Rootless), checkOurs(c.Shepherd, c.Rootless)); err != nil {
+		return nil, err
+	}
 	v, err := newVerifier(c, now)
 	if err != nil {
 		return nil, err

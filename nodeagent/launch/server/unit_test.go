@@ -43,6 +43,10 @@ func TestConfChecks(t *testing.T) {
 		{"good", full + ids, 0, ""}, {"no ids", full, 0, "must be given and not 0"}, {"root ids", full + "agent_uid=0\nagent_gid=5\nstep_uid=6\nstep_gid=6", 0, "not 0"},
 		{"rootless", full + "rootless=yes", 1000, ""}, {"rootless as root", full + "rootless=yes", 0, "this is root"},
 		{"ordinary", full + ids, 1000, "not root"}, {"no spool", strings.Replace(full, "spool=/p\n", "", 1) + ids, 0, "spool is missing"},
+		{"one uid for both", full + "agent_uid=5\nagent_gid=5\nstep_uid=5\nstep_gid=6\n", 0, "must differ"},
+		{"one gid for both", full + "agent_uid=5\nagent_gid=5\nstep_uid=6\nstep_gid=5\n", 0, "must differ"},
+		{"node is a path", strings.Replace(full, "node=n", "node=..", 1) + ids, 0, `node = ".."`},
+		{"cluster has a slash", strings.Replace(full, "cluster=c", "cluster=a/b", 1) + ids, 0, `cluster = "a/b"`},
 		{"uid 0 allowed", full + ids + "min_uid=0", 0, "min_uid must be"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -158,4 +162,41 @@ func TestRequestsBeyondTheLimitWait(t *testing.T) {
 	}
 	client.Close()
 	<-served
+}
+
+// TestOnlyRootsFilesAreTrusted: the authority's certificate and gstepd, and the folders that they are in.
+func TestOnlyRootsFilesAreTrusted(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: owners are changed")
+	}
+	for _, c := range []struct {
+		name         string
+		fileUID      int
+		file, folder os.FileMode
+		folderUID    int
+		want         string
+	}{
+		{"root's", 0, 0o755, 0o755, 0, ""}, {"of another", 1234, 0o755, 0o755, 0, "belongs to uid 1234"},
+		{"writable", 0, 0o666, 0o755, 0, "mode 0666"}, {"folder of another", 0, 0o755, 0o755, 1234, "belongs to uid 1234"},
+		{"folder writable", 0, 0o755, 0o777, 0, "mode 0777"}, {"folder sticky", 0, 0o755, 0o777 | os.ModeSticky, 0, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := dir + "/f"
+			err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chmod(path, c.file), os.Chown(path, c.fileUID, 0),
+				os.Chmod(dir, c.folder), os.Chown(dir, c.folderUID, 0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			link := t.TempDir() + "/link"
+			if err := os.Symlink(path, link); err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range []string{path, link} {
+				if err := checkOurs(p, false); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+					t.Errorf("%s: got %v, want %q", p, err, c.want)
+				}
+			}
+		})
+	}
 }
