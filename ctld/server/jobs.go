@@ -156,12 +156,14 @@ func (s *Server) WaitJob(ctx context.Context, req *ctldpb.WaitJobRequest) (*ctld
 	}
 }
 
-// outcome is how a job stands: for arrays done when all tasks are, with the highest exit code.
+// outcome is how a job stands: for arrays done when all tasks are, with the highest exit code. One that still
+// completes is not over: how it ended may not be known yet. One that did not complete has failed, whatever its
+// script said, or did not say because it never ran.
 func outcome(rows []jobRow) *ctldpb.WaitJobResponse {
 	resp := &ctldpb.WaitJobResponse{Done: len(rows) > 0, Exit: &ctldpb.ExitStatus{}}
 	for _, row := range rows {
 		j := row.j
-		if !j.State.Ended() || j.Flags&job.Requeued != 0 {
+		if !j.State.Ended() || j.Flags&(job.Requeued|job.Completing) != 0 {
 			resp.Done, resp.State = false, j.State.String()
 			return resp
 		}
@@ -172,6 +174,9 @@ func outcome(rows []jobRow) *ctldpb.WaitJobResponse {
 			resp.Exit.Signal = j.Exit.Signal
 		}
 		resp.Exit.Code = max(resp.Exit.Code, j.Exit.Code)
+		if j.State != job.Completed && j.Exit == (job.Exit{}) {
+			resp.Exit.Code = max(resp.Exit.Code, 1)
+		}
 	}
 	return resp
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/tensorgrid/tensorgrid/api/ctldpb"
 	"github.com/tensorgrid/tensorgrid/api/logpb"
+	"github.com/tensorgrid/tensorgrid/ctld/state"
+	"github.com/tensorgrid/tensorgrid/internal/job"
 )
 
 func setPartition(name, key, value string) *logpb.Command {
@@ -200,4 +202,33 @@ func TestWaitJob(t *testing.T) {
 	}
 	_, err = f.srv.WaitJob(f.as(ann), &ctldpb.WaitJobRequest{JobId: 4711})
 	wantRefusal(t, err, "ESLURM_INVALID_JOB_ID")
+}
+
+// TestOutcome: what a waiter is told of jobs that ended in other ways than by themselves.
+func TestOutcome(t *testing.T) {
+	tests := []struct {
+		name         string
+		state        job.State
+		flags        job.Flags
+		exit         job.Exit
+		done         bool
+		code, signal int32
+	}{
+		{"completed", job.Completed, 0, job.Exit{}, true, 0, 0},
+		{"cancelled before it ran", job.Cancelled, 0, job.Exit{}, true, 1, 0},
+		{"cancelled while it ran, signal not known yet", job.Cancelled, job.Completing, job.Exit{}, false, 0, 0},
+		{"cancelled while it ran", job.Cancelled, 0, job.Exit{Signal: 15}, true, 0, 15},
+		{"completing", job.Completed, job.Completing, job.Exit{}, false, 0, 0},
+		{"its node failed", job.NodeFail, 0, job.Exit{}, true, 1, 0},
+		{"queued again", job.Failed, job.Requeued, job.Exit{Code: 3}, false, 0, 0},
+		{"failed", job.Failed, 0, job.Exit{Code: 3}, true, 3, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := outcome([]jobRow{{j: &state.Job{State: tt.state, Flags: tt.flags, Exit: tt.exit}}})
+			if got.Done != tt.done || int32(got.Exit.Code) != tt.code || int32(got.Exit.Signal) != tt.signal {
+				t.Errorf("%v", got)
+			}
+		})
+	}
 }
