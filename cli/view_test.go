@@ -106,7 +106,7 @@ func TestQueue(t *testing.T) {
 func TestStateLetters(t *testing.T) {
 	r := newRunner(t)
 	r.want(r.call("squeue", "--states=R,S,CG,RS,SI,SO,ST", "--noheader", "--format=%i", "-r"), 0, "", "")
-	r.want(r.call("squeue", "--states=PD,CF,RH,RQ,SE", "--noheader", "--format=%i", "-r", "--clusters="), 0, "", "")
+	r.want(r.call("squeue", "--states=PD,CF,RF,RH,RQ,SE", "--noheader", "--format=%i", "-r", "--clusters="), 0, "", "")
 }
 
 // TestWhy: sentences are for people at terminals, under the g-name.

@@ -73,6 +73,9 @@ func parseRun(word string, maxSize uint32) (setRun, error) {
 	span, stepText, hasStep := strings.Cut(word, ":")
 	lowText, highText, isRange := strings.Cut(span, "-")
 	low, ok := digitsIn(lowText)
+	if !ok && isRange && lowText == "" {
+		return setRun{}, fmt.Errorf("%q is not a task number: it may not be negative", word)
+	}
 	if !ok {
 		return setRun{}, fmt.Errorf("%q is not a task number", lowText)
 	}

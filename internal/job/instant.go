@@ -17,7 +17,7 @@ const (
 )
 
 // ParseInstant reads a point in time as Slurm does, in now's zone: HH:MM[:SS][AM|PM], MMDDYY, MM/DD[/YY],
-// YYYY-MM-DD[THH:MM[:SS]], now[+N[seconds|minutes|hours|days|weeks]], today, tomorrow, midnight, noon,
+// YYYY-MM-DD[THH:MM[:SS]] (or - for the T), now[+N[seconds|minutes|hours|days|weeks]], today, tomorrow, midnight, noon,
 // elevenses, fika, teatime, or a date and a time of day together. A time of day that has passed is tomorrow's, a day
 // of the year that has passed is next year's.
 func ParseInstant(s string, now time.Time) (time.Time, error) { return parseInstant(s, now, false) }
@@ -71,11 +71,15 @@ func parseInstant(s string, now time.Time, past bool) (time.Time, error) {
 	return at.resolve(now, past), nil
 }
 
-// splitInstant cuts at blanks and at the T between a date and a time.
+// splitInstant cuts at blanks and at the T, or the third dash, between a date and a time.
 func splitInstant(text string) []string {
 	var words []string
 	for _, word := range strings.Fields(text) {
 		if i := strings.IndexByte(word, 't'); i > 0 && i+1 < len(word) && isDigit(word[i-1]) && isDigit(word[i+1]) {
+			words = append(words, word[:i], word[i+1:])
+			continue
+		}
+		if i := strings.LastIndexByte(word, '-'); strings.Count(word, "-") == 3 && strings.Contains(word[i:], ":") {
 			words = append(words, word[:i], word[i+1:])
 			continue
 		}

@@ -225,6 +225,11 @@ func TestShown(t *testing.T) {
 	if _, f, ok := ParseState("cg"); !ok || f != Completing {
 		t.Error("ParseState of a flag")
 	}
+	for _, name := range strings.Fields("PD CF RF RH RQ SE RV RD RS SO SI ST CG REQUEUE_FED RESV_DEL_HOLD REVOKED RECONFIG_FAIL POWER_UP_NODE EXPEDITING LAUNCH_FAILED") {
+		if _, f, ok := ParseState(name); !ok || len(f.Names()) == 0 && name != "PD" {
+			t.Errorf("ParseState refuses Slurm's %s", name)
+		}
+	}
 	if _, _, ok := ParseState("bogus"); ok {
 		t.Error("ParseState took a word that is no state")
 	}

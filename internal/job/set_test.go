@@ -51,7 +51,7 @@ func TestParseArray(t *testing.T) {
 
 func TestParseArrayRefuses(t *testing.T) {
 	for spec, want := range map[string]string{
-		"5-1": "5 is above 1", "-1": `"" is not a task number`, "a": `"a"`, "1-": `""`, "1-2000000": "MaxArraySize is 1001", "1001": "MaxArraySize",
+		"5-1": "5 is above 1", "-1": `"-1" is not a task number: it may not be negative`, "a": `"a"`, "1-": `""`, "1-2000000": "MaxArraySize is 1001", "1001": "MaxArraySize",
 		"": "no task", ",": "no task", "[]": "no task", "[1-3": "not closed", "1-3]": `"3]"`, "1%": "is not a number of tasks", "1%a": `"a"`,
 		"1-5:0": "step", "1:2": "no range", "1-5:": "step", "1 2": `"1 2"`, "1-3-5": `"3-5"`, "%2": "no task", "[": "not closed",
 		"99999999999999999999": "too large", "1%4294967296": "not a number of tasks",

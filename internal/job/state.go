@@ -38,6 +38,15 @@ const (
 	LaunchFailed
 )
 
+// Slurm's flags that no job here ever has: a question for them finds no job, and is not refused.
+const (
+	requeueFed Flags = 1 << (27 + iota)
+	resvDelHold
+	powerUpNode
+	reconfigFail
+	expediting
+)
+
 var stateNames = [stateCount]struct{ long, short string }{
 	{"PENDING", "PD"}, {"RUNNING", "R"}, {"SUSPENDED", "S"}, {"COMPLETED", "CD"},
 	{"CANCELLED", "CA"}, {"FAILED", "F"}, {"TIMEOUT", "TO"}, {"NODE_FAIL", "NF"},
@@ -52,6 +61,8 @@ var flagNames = []struct {
 	{RequeueHold, "REQUEUE_HOLD", "RH"}, {SpecialExit, "SPECIAL_EXIT", "SE"}, {Requeued, "REQUEUED", "RQ"},
 	{Resizing, "RESIZING", "RS"}, {Revoked, "REVOKED", "RV"}, {StageOut, "STAGE_OUT", "SO"},
 	{Signaling, "SIGNALING", "SI"}, {LaunchFailed, "LAUNCH_FAILED", "LF"},
+	{requeueFed, "REQUEUE_FED", "RF"}, {resvDelHold, "RESV_DEL_HOLD", "RD"}, {powerUpNode, "POWER_UP_NODE", "POWER_UP_NODE"},
+	{reconfigFail, "RECONFIG_FAIL", "RECONFIG_FAIL"}, {expediting, "EXPEDITING", "EXPEDITING"},
 }
 
 // String is the long name, e.g. "RUNNING".
