@@ -188,7 +188,9 @@ func (c *Client) try(ctx context.Context, i int, limit time.Duration, call func(
 	once, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	err = call(once, ctldpb.NewControllerClient(conn))
-	if once.Err() != nil && ctx.Err() == nil {
+	// The controller knows the limit too, and its answer that the time is over may come before our own clock says so.
+	over := once.Err() != nil || status.Code(err) == codes.DeadlineExceeded
+	if err != nil && over && ctx.Err() == nil {
 		err = fmt.Errorf("%w: %w", errHung, err)
 	}
 	if status.Code(err) == codes.Unavailable {

@@ -125,12 +125,14 @@ func TestHungController(t *testing.T) {
 	good := &answering{answers: []error{nil}}
 	c := New("lab", []Target{serve(t, hanging{}), serve(t, good)})
 	defer c.Close()
+	// What is looked at is that the whole time does not go to the one that hangs, at whatever speed the machine runs.
+	const whole = time.Minute
 	begin := time.Now()
-	err := c.do(context.Background(), 5*time.Second, 200*time.Millisecond, func(ctx context.Context, cc ctldpb.ControllerClient) error {
+	err := c.do(context.Background(), whole, time.Second, func(ctx context.Context, cc ctldpb.ControllerClient) error {
 		_, err := cc.Ping(ctx, &ctldpb.PingRequest{})
 		return err
 	})
-	if err != nil || good.calls != 1 || time.Since(begin) > 3*time.Second {
+	if err != nil || good.calls != 1 || time.Since(begin) > whole/2 {
 		t.Errorf("%v after %s, %d calls", err, time.Since(begin), good.calls)
 	}
 }
