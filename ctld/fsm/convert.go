@@ -65,21 +65,6 @@ func SpecIntoLog(m *logpb.JobSpec, s *job.Spec) {
 	}
 }
 
-// PlanToLog is the command that proposes a decision of the planner.
-func PlanToLog(d *sched.Decision) *logpb.Plan {
-	m := &logpb.Plan{Base: d.Base}
-	for i := range d.Starts {
-		m.Starts = append(m.Starts, StartToLog(&d.Starts[i]))
-	}
-	for _, r := range d.Reasons {
-		m.Reasons = append(m.Reasons, &logpb.ReasonChange{JobId: r.JobID, Reason: string(r.Reason), Detail: r.Detail, StartMs: r.Start})
-	}
-	for _, c := range d.Classes {
-		m.Classes = append(m.Classes, &logpb.ClassReason{Class: c.Class, Reason: string(c.Reason), Detail: c.Detail, StartMs: c.Start})
-	}
-	return m
-}
-
 // StartToLog is one start of a plan's command; it shares the start's lists.
 func StartToLog(s *sched.Start) *logpb.Start {
 	return &logpb.Start{

@@ -284,11 +284,26 @@ func (g *generator) plan() *logpb.Command {
 		}
 		d.Classes = append(d.Classes, sched.ClassReason{Class: c.Key, Reason: job.ReasonResources, Start: g.now})
 	}
-	c := &logpb.Command{Of: &logpb.Command_Plan{Plan: fsm.PlanToLog(d)}}
+	c := &logpb.Command{Of: &logpb.Command_Plan{Plan: planToLog(d)}}
 	if g.pick("keep", 2) == 0 {
 		g.stale = c
 	}
 	return c
+}
+
+// planToLog is the command that proposes a decision of the planner.
+func planToLog(d *sched.Decision) *logpb.Plan {
+	m := &logpb.Plan{Base: d.Base}
+	for i := range d.Starts {
+		m.Starts = append(m.Starts, fsm.StartToLog(&d.Starts[i]))
+	}
+	for _, r := range d.Reasons {
+		m.Reasons = append(m.Reasons, &logpb.ReasonChange{JobId: r.JobID, Reason: string(r.Reason), Detail: r.Detail, StartMs: r.Start})
+	}
+	for _, c := range d.Classes {
+		m.Classes = append(m.Classes, &logpb.ClassReason{Class: c.Class, Reason: string(c.Reason), Detail: c.Detail, StartMs: c.Start})
+	}
+	return m
 }
 
 func (g *generator) share(n *sched.Node) job.NodeAlloc {
