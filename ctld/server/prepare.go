@@ -161,7 +161,8 @@ func specRefusal(err error) *ctldpb.Refusal {
 func (s *Server) admission(spec *job.Spec, view state.Viewer, c authn.Caller, acc *authn.Account) *ctldpb.Refusal {
 	who := partitions.Who{UID: acc.UID, Groups: acc.GroupNames, Operator: c.IsOperator()}
 	var first *ctldpb.Refusal
-	var open []string
+	var buf [4]string
+	open := buf[:0]
 	for name := range strings.SplitSeq(spec.Partition, ",") {
 		p := view.Partition(name)
 		if p == nil {
