@@ -54,6 +54,7 @@ type Driver struct {
 	unified string            // version 2 directory of the subtree; "" when none
 	legacy  map[string]string // version 1 controller -> directory of the subtree
 	procDir string
+	remake  func() error // makes the subtree again where it is gone
 }
 
 // Config says which driver is wanted and where the groups go.
@@ -121,6 +122,10 @@ func openNamed(name string, c Config, m *mounts) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
+	d.remake = func() error {
+		_, err := openNamed(name, c, m)
+		return err
+	}
 	return d, nil
 }
 
@@ -150,30 +155,39 @@ func (d *Driver) Missing() []string {
 }
 
 // Create makes the groups of a step, and those of its job when this is the first step. Every limit
-// is read back after it was written. What was made is removed again when anything fails.
+// is read back after it was written. What was made is removed again when anything fails. A subtree
+// that somebody has removed while nothing ran in it is made again: it would fail every job otherwise.
 func (d *Driver) Create(k Key, l Limits) (*Group, error) {
 	g := d.Group(k, &l)
-	var err error
-	switch d.name {
-	case None:
+	if d.name == None {
 		return g, nil
-	case V2:
-		err = g.createV2(l)
-	case V1:
-		if err = l.createLegacy(g, d.legacy); err == nil {
-			err = mkdirs(filepath.Dir(g.Freezer), g.Freezer)
+	}
+	err := d.build(g, l)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = errors.Join(g.Destroy(), d.remake()); err == nil {
+			err = d.build(g, l)
 		}
-	case Hybrid:
-		if err = l.createLegacy(g, d.legacy); err == nil {
-			err = mkdirs(filepath.Dir(g.Unified), g.Unified)
-		}
-	case Track:
-		err = mkdirs(filepath.Dir(g.Unified), g.Unified)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("control group of job %d: %w", k.Job, err), g.Destroy())
 	}
 	return g, nil
+}
+
+// build makes the groups that g describes.
+func (d *Driver) build(g *Group, l Limits) error {
+	if d.name == V2 {
+		return g.createV2(l)
+	}
+	if d.name != Track {
+		if err := l.createLegacy(g, d.legacy); err != nil {
+			return err
+		}
+	}
+	if d.name == V1 {
+		return mkdirs(filepath.Dir(g.Freezer), g.Freezer)
+	}
+	return mkdirs(filepath.Dir(g.Unified), g.Unified)
 }
 
 // Group describes the groups of a step without making them. Without limits it names every group

@@ -382,3 +382,17 @@ func TestSweep(t *testing.T) {
 		})
 	}
 }
+
+// TestLostSubtree: a subtree that somebody removed while no job ran is made again.
+func TestLostSubtree(t *testing.T) {
+	for _, name := range []string{Hybrid, V2, V1, Track} {
+		t.Run(name, func(t *testing.T) {
+			d := real(t, name)
+			d.Close()
+			g := create(t, d, Key{7, 0, 1}, Limits{Memory: 1 << 30, CPUs: "0"})
+			if !exists(g.track()) {
+				t.Errorf("%s is not there", g.track())
+			}
+		})
+	}
+}
