@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tensorgrid/tensorgrid/internal/cred"
+	"github.com/tensorgrid/tensorgrid/internal/job"
 	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
 )
 
@@ -224,6 +225,82 @@ func TestSignalForStepsLeavesTheScriptAlone(t *testing.T) {
 	}
 	if r := n.wait(k); r.ExitCode != 3 || r.Signal != 0 {
 		t.Errorf("got %+v", *r)
+	}
+	n.release(k)
+}
+
+// TestStopDuringAProlog: the start is answered and taken back, and the prolog ends with the launcher.
+func TestStopDuringAProlog(t *testing.T) {
+	n := newNode(t, "prolog="+hook(t, "echo $$ >$0.pid; exec sleep 100"), "epilog="+hook(t, "echo ran >$0.ran"))
+	conf, err := os.ReadFile(n.conf)
+	must(t, err)
+	_, prolog, _ := strings.Cut(string(conf), "prolog=")
+	prolog, _, _ = strings.Cut(prolog, "\n")
+	o := n.order("#!/bin/sh\necho no >no")
+	answer, err := n.send(launch.Request{Start: n.sign(o)})
+	must(t, err)
+	var pid string
+	for range 1000 {
+		data, _ := os.ReadFile(prolog + ".pid")
+		if pid = strings.TrimSpace(string(data)); pid != "" {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	must(t, n.cmd.Process.Signal(unix.SIGTERM))
+	select {
+	case r := <-answer:
+		if !strings.Contains(r.Err, "the launcher was stopped") || job.Cause(r.Cause) != job.CauseNode {
+			t.Errorf("got %+v", r)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("no answer")
+	}
+	if err := n.cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat("/proc/" + pid); err == nil {
+		t.Errorf("prolog %s lives on", pid)
+	}
+	n.startLauncher()
+	if keys := n.ask(launch.Request{List: true}).Keys; len(keys) != 0 {
+		t.Errorf("left %v", keys)
+	}
+}
+
+// TestLauncherKilledDuringAProlog: nobody holds the step's lock then, which tells that it never started.
+func TestLauncherKilledDuringAProlog(t *testing.T) {
+	n := newNode(t, "prolog="+hook(t, "echo up >$0.up; exec sleep 100"), "epilog="+hook(t, "exit 0"))
+	conf, err := os.ReadFile(n.conf)
+	must(t, err)
+	_, prolog, _ := strings.Cut(string(conf), "prolog=")
+	prolog, _, _ = strings.Cut(prolog, "\n")
+	o := n.order("#!/bin/sh\necho no >no")
+	_, err = n.send(launch.Request{Start: n.sign(o)})
+	must(t, err)
+	for range 1000 {
+		if _, err := os.Stat(prolog + ".up"); err == nil {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	k := o.key()
+	held := func() error {
+		lock, err := os.Open(launch.StepFolder(n.spool, k) + "/lock")
+		must(t, err)
+		defer lock.Close()
+		return unix.Flock(int(lock.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	}
+	if held() == nil {
+		t.Error("nobody holds the lock during the prolog")
+	}
+	n.killLauncher()
+	n.startLauncher()
+	if r := n.ask(launch.Request{Start: n.sign(o)}); job.Cause(r.Cause) != job.CauseDuplicate {
+		t.Errorf("again: %+v", r)
+	}
+	if err := held(); err != nil {
+		t.Errorf("lock: %v", err)
 	}
 	n.release(k)
 }

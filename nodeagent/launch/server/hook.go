@@ -21,7 +21,7 @@ func (s *Server) runHook(ctx context.Context, program, scriptContext string, p *
 	}
 	null := s.null.Fd()
 	attr := &syscall.ProcAttr{Dir: "/", Env: hookEnv(scriptContext, p), Files: []uintptr{null, null, null},
-		Sys: &syscall.SysProcAttr{Setsid: true}}
+		Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}} // threads of Go's end with the process only
 	pid, ended, err := s.reaper.start([]string{program}, attr, true)
 	if err != nil {
 		return fmt.Errorf("%s: %w", program, err)

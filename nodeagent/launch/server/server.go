@@ -117,15 +117,17 @@ func (s *Server) Listen() (*net.UnixListener, error) {
 	return l, nil
 }
 
-// Run serves until ctx ends. Steps that it started live on.
+// Run serves until ctx ends. Steps that it started live on; a start that has not come to its script by
+// then is taken back and answered, as is a prolog or epilog.
 func (s *Server) Run(ctx context.Context, l *net.UnixListener) error {
 	defer s.groups.Close() // goes as far as no step is left
-	var own sync.WaitGroup
-	own.Go(func() { s.sweeper.run(ctx) })
-	own.Go(func() { s.pool.run(ctx) })
+	work, over := context.WithCancel(context.WithoutCancel(ctx))
+	var own, conns sync.WaitGroup
+	own.Go(func() { s.sweeper.run(work) })
+	own.Go(func() { s.pool.run(work) })
 	own.Go(func() { s.sweepOnce(ctx) })
-	defer own.Wait()
-	go s.reaper.run(ctx)
+	own.Go(func() { s.reaper.run(work) })
+	defer func() { conns.Wait(); over(); own.Wait() }()
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
 	slots := make(chan struct{}, MaxConns)
@@ -144,10 +146,10 @@ func (s *Server) Run(ctx context.Context, l *net.UnixListener) error {
 		}
 		select {
 		case slots <- struct{}{}:
-			go func() {
+			conns.Go(func() {
 				defer func() { <-slots }()
 				s.serve(ctx, conn)
-			}()
+			})
 		default:
 			s.log.Warn("connection refused", "limit", MaxConns)
 			conn.Close()
@@ -192,7 +194,7 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn) {
 		s.log.Warn("connection refused", "err", err)
 		return
 	}
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	stop := context.AfterFunc(ctx, func() { conn.CloseRead() }) // answers still go out
 	defer stop()
 	var (
 		writing sync.Mutex

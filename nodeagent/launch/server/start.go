@@ -107,6 +107,9 @@ func (s *Server) prolog(ctx context.Context, p *storedPlan) error {
 		return nil
 	}
 	if err := s.runHook(ctx, s.conf.Prolog, "prolog_slurmd", p); err != nil {
+		if ctx.Err() != nil { // not the prolog's fault
+			return fmt.Errorf("the launcher was stopped: %w", err)
+		}
 		return blame(job.CauseProlog, fmt.Errorf("prolog: %w", err))
 	}
 	return nil
