@@ -160,6 +160,24 @@ func TestSubmitErrors(t *testing.T) {
 	}
 }
 
+// TestSubmitFromRemovedFolder: the job works in /tmp, and whoever submits is told.
+func TestSubmitFromRemovedFolder(t *testing.T) {
+	r := newRunner(t)
+	r.dir = ""
+	if a := r.call("sbatch", "--wrap", "true"); a.code != 0 || !strings.Contains(a.errout, "warning: this folder has been removed") {
+		t.Errorf("%+v", a)
+	}
+	if s := request[*ctldpb.SubmitRequest](r, "Submit"); s.Spec.WorkDir != "/tmp" {
+		t.Errorf("works in %q", s.Spec.WorkDir)
+	}
+	if a := r.call("sbatch", "-D", "sub", "--wrap", "true"); a.code != 1 || !strings.Contains(a.errout, "give --chdir an absolute path") {
+		t.Errorf("%+v", a)
+	}
+	if a := r.call("sbatch", "-D", "/var/tmp", "--wrap", "true"); a.code != 0 || a.errout != "" {
+		t.Errorf("%+v", a)
+	}
+}
+
 // TestSubmitRefused: what the controller says is the first line, why is the second.
 func TestSubmitRefused(t *testing.T) {
 	r := newRunner(t)

@@ -126,6 +126,15 @@ func TestWhy(t *testing.T) {
 	if a := r.call("gqueue", "--why", "2"); a.code != 0 || !strings.HasPrefix(a.out, "2_[0-4%2] PENDING (Resources): waits for 2 GPUs\n") {
 		t.Errorf("--why: %+v", a)
 	}
+	j := r.fake.jobs[1]
+	j.Spec.MemPerNode, j.MemTotal, j.Spec.Dependency, j.StartMs = 0, 500<<20, "afterok:1", fakeNow.UnixMilli()+60000
+	if a := r.call("gqueue", "--why", "2"); !strings.Contains(a.out, "memory 500M,") || !strings.Contains(a.out, "may start after afterok:1, expected to start 2026-11-30T12:01:00\n") {
+		t.Errorf("--why: %s", a.out)
+	}
+	j.MemTotal, j.StartMs = 0, 0
+	if a := r.call("gqueue", "--why", "2"); !strings.Contains(a.out, "memory all of the node's,") || !strings.Contains(a.out, "expected to start not known yet\n") {
+		t.Errorf("--why: %s", a.out)
+	}
 }
 
 func TestQueueJSON(t *testing.T) {

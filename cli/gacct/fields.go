@@ -201,7 +201,7 @@ func limit(r *record) string {
 
 func (r *record) planned() int64 {
 	end := r.StartMs
-	if end == 0 {
+	if end == 0 || render.BaseState(r.Job) == job.Pending {
 		end = r.clock.Now.UnixMilli()
 		if render.BaseState(r.Job).Ended() {
 			end = r.EndMs

@@ -82,7 +82,7 @@ func (r *row) startTime() int64 { return r.StartMs }
 
 func (r *row) pendingTime() int64 {
 	end := r.StartMs
-	if end == 0 {
+	if end == 0 || render.BaseState(r.Job) == job.Pending {
 		end = r.now()
 	}
 	return max(0, end-r.SubmitMs) / 1000

@@ -62,9 +62,26 @@ func explain(env *program.Env, c *client.Client, q *query) int {
 			continue
 		}
 		fmt.Fprintf(env.Stdout, "  asks for: %d node(s), %d CPU(s), memory %s, %s, time %s, partition %s\n", render.Nodes(j), render.CPUs(j),
-			render.MinMemory(j.Spec), render.Or(render.TresPerNode(j.Spec), "no generic resource"), render.Limit(j.TimeLimitMs), j.Partition)
-		fmt.Fprintf(env.Stdout, "  submitted %s, may start from %s, expected to start %s\n", clock.Time(j.SubmitMs, "unknown"),
-			clock.Time(j.EligibleMs, "unknown"), clock.Time(j.StartMs, "not known yet"))
+			memoryOf(j), render.Or(render.TresPerNode(j.Spec), "no generic resource"), render.Limit(j.TimeLimitMs), j.Partition)
+		from := "from " + clock.Time(j.EligibleMs, "a time that is not known yet")
+		if dep := j.Spec.GetDependency(); j.EligibleMs == 0 && dep != "" {
+			from = "after " + render.Clean(dep)
+		}
+		fmt.Fprintf(env.Stdout, "  submitted %s, may start %s, expected to start %s\n", clock.Time(j.SubmitMs, "unknown"),
+			from, clock.Time(j.StartMs, "not known yet"))
 	}
 	return 0
+}
+
+// memoryOf is the memory that a waiting job will have: what it asks for, else what its partition gives.
+func memoryOf(j *ctldpb.Job) string {
+	switch {
+	case j.Spec.GetMemPerCpu() > 0:
+		return render.MinMemory(j.Spec) + " for each CPU"
+	case j.Spec.GetMemPerNode() > 0:
+		return render.MinMemory(j.Spec)
+	case j.MemTotal > 0:
+		return job.FormatMem(j.MemTotal)
+	}
+	return "all of the node's"
 }

@@ -180,8 +180,13 @@ func (r *request) complete() error {
 		s.Name = r.scriptGiven
 	}
 	switch {
+	case s.WorkDir == "" && r.env.Dir == "":
+		s.WorkDir = "/tmp"
+		r.env.Warnf("this folder has been removed or cannot be read; the job works in %s (--chdir names another one)", s.WorkDir)
 	case s.WorkDir == "":
 		s.WorkDir = r.env.Dir
+	case !filepath.IsAbs(s.WorkDir) && r.env.Dir == "":
+		return &textError{fmt.Sprintf("The working folder %q cannot be found: this folder has been removed or cannot be read\ngive --chdir an absolute path", s.WorkDir)}
 	case !filepath.IsAbs(s.WorkDir):
 		s.WorkDir = filepath.Join(r.env.Dir, s.WorkDir)
 	}

@@ -183,7 +183,7 @@ func TestDetailSaysWhatIsMissing(t *testing.T) {
 		s.run(uint32(90+n), n, 0, 1, 0)
 	}
 	s.wait("c", job.Spec{CPUsPerTask: 4, Gres: "gpu:1"}, one(1))
-	want := "needs 4 CPUs and 1 gpu on one node; 3 nodes have the CPUs, none has a free gpu"
+	want := "needs 4 CPUs and 1 gpu on one node; 3 nodes have the CPUs, none has a free gpu; the jobs it waits for have no time limit"
 	if got := Plan(s, 0, Policy{}).Classes[0].Detail; got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}

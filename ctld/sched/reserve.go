@@ -46,6 +46,8 @@ func (p *planner) reserve(l *lane) {
 		}
 		if h.at < never {
 			v.start = h.at
+		} else {
+			v.detail += "; the jobs it waits for have no time limit"
 		}
 	}
 	p.verdict(l, v)

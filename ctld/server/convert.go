@@ -100,6 +100,9 @@ func jobToAPI(view state.Viewer, row jobRow, mine, detail bool) *ctldpb.Job {
 	}
 	reason, why := view.Reason(j)
 	out.Reason, out.ReasonDetail = string(reason), why
+	if j.State == job.Pending && j.Start == 0 {
+		out.StartMs = view.ExpectedStart(j)
+	}
 	out.Requeue = j.Spec.Requeue > 0 || j.Spec.Requeue == 0 && view.Config().JobRequeue
 	if j.TimeLimit == 0 {
 		out.TimeLimitMs = pendingLimit(view, j)

@@ -232,3 +232,21 @@ func TestOutcome(t *testing.T) {
 		})
 	}
 }
+
+// TestExpectedStart: a waiting job shows when the planner expects it to start.
+func TestExpectedStart(t *testing.T) {
+	f := newFixture(t, "")
+	id := f.submit(ann, func(*ctldpb.JobSpec) {})
+	view := expecting{f.log.View(), 77}
+	if got := jobToAPI(view, jobRow{j: view.Job(id), task: -1}, true, false); got.StartMs != 77 {
+		t.Errorf("shows %d", got.StartMs)
+	}
+}
+
+// expecting is a view whose planner expects every job at one time.
+type expecting struct {
+	state.Viewer
+	at int64
+}
+
+func (e expecting) ExpectedStart(*state.Job) int64 { return e.at }

@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
+	"path"
 	"strings"
 	"sync"
 	"time"
@@ -96,6 +97,9 @@ func check(spec *job.Spec, view state.Viewer) *ctldpb.Refusal {
 	}
 	if err := spec.Validate(); err != nil {
 		return specRefusal(err)
+	}
+	if !path.IsAbs(spec.WorkDir) {
+		return refusalOf(codeInvalid, fmt.Sprintf("--chdir: %q is not an absolute path: a job needs a folder to work in", spec.WorkDir))
 	}
 	if spec.Array != "" {
 		if _, _, err := job.ParseArray(spec.Array, view.Config().MaxArraySize); err != nil {

@@ -63,6 +63,8 @@ func TestSubmitRefusals(t *testing.T) {
 		{"bad gres", "ESLURM_INVALID_GRES", func(s *ctldpb.JobSpec) { s.Gres = "gpu:a100:x" }, []string{"Invalid generic resource (gres) specification"}},
 		{"bad dependency", "ESLURM_DEPENDENCY", func(s *ctldpb.JobSpec) { s.Dependency = "afterish:3" }, []string{"Job dependency problem"}},
 		{"group not allowed", "", func(s *ctldpb.JobSpec) { s.Partition = "staff" }, []string{"staff"}},
+		{"no folder", "INVALID", func(s *ctldpb.JobSpec) { s.WorkDir = "" }, []string{"--chdir", "absolute"}},
+		{"relative folder", "INVALID", func(s *ctldpb.JobSpec) { s.WorkDir = "proj/x" }, []string{"proj/x", "absolute"}},
 		{"blob not stored", "BLOB_MISSING", func(s *ctldpb.JobSpec) { s.EnvHash = make([]byte, 32) }, []string{"send blob"}},
 	}
 	for _, tt := range tests {

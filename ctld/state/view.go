@@ -35,6 +35,8 @@ type Viewer interface {
 	OfUser(uid uint32) iter.Seq[*Job]
 	// Reason is what a waiting or ended record shows, the class's verdict included.
 	Reason(j *Job) (job.Reason, string)
+	// ExpectedStart is when the planner expects a waiting record to start; 0 when that is not known.
+	ExpectedStart(j *Job) int64
 
 	Node(name string) *Node
 	Nodes() iter.Seq[*Node] // in configuration order
