@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -65,7 +66,7 @@ func choose(env *program.Env) int {
 func manual() *getopt.Manual {
 	m := &getopt.Manual{
 		Name: "grid", Summary: "all of TensorGrid's user commands in one program",
-		Synopsis: []string{"COMMAND [ARGUMENT...]", "up [--nodes N] [--controllers 1|3] [--sim BOARD] [--dir DIR]", "down [--dir DIR]", "demo [--keep]", "install-links DIR"},
+		Synopsis: []string{"COMMAND [ARGUMENT...]", "up [--nodes N] [--controllers 1|3|5] [--sim BOARD] [--dir DIR]", "down [--dir DIR]", "demo [--keep]", "install-links DIR"},
 		Description: []string{
 			"Runs a command, or is one when it is called through a link of that name.",
 			"grid up starts a whole cluster on this host, with its own certificates, for a try: it needs no root and no configuration. grid down ends it and leaves nothing.",
@@ -107,7 +108,11 @@ func grid(env *program.Env) int {
 		return up.Up(env, given)
 	case len(words) == 1 && words[0] == "down":
 		return up.Down(env, given)
-	case len(words) == 2 && words[0] == "install-links":
+	case words[0] == "up" || words[0] == "down":
+		return env.BadUsage(fmt.Errorf("%s takes options only, not %q", words[0], words[1]))
+	case words[0] == "install-links" && len(words) != 2:
+		return env.BadUsage(errors.New("install-links takes one folder"))
+	case words[0] == "install-links":
 		if err := up.InstallLinks(words[1]); err != nil {
 			env.Errorf("%v", err)
 			return 1

@@ -173,19 +173,24 @@ func (f *fake) Cancel(_ context.Context, r *ctldpb.CancelRequest) (*ctldpb.JobRe
 }
 
 func (f *fake) Control(_ context.Context, r *ctldpb.ControlRequest) (*ctldpb.JobResults, error) {
+	return results(r.JobIds), nil
+}
+
+func (f *fake) UpdateJob(_ context.Context, r *ctldpb.UpdateJobRequest) (*ctldpb.JobResults, error) {
+	return results(r.JobIds), nil
+}
+
+// results are those of an operation on jobs: 99 does not exist.
+func results(ids []string) *ctldpb.JobResults {
 	res := &ctldpb.JobResults{}
-	for _, id := range r.JobIds {
+	for _, id := range ids {
 		one := &ctldpb.JobResult{JobId: id}
 		if id == "99" {
 			one.Code, one.Text = "ESLURM_INVALID_JOB_ID", "Invalid job id specified"
 		}
 		res.Results = append(res.Results, one)
 	}
-	return res, nil
-}
-
-func (f *fake) UpdateJob(_ context.Context, r *ctldpb.UpdateJobRequest) (*ctldpb.JobResults, error) {
-	return &ctldpb.JobResults{}, nil
+	return res
 }
 
 func (f *fake) UpdateNode(_ context.Context, r *ctldpb.UpdateNodeRequest) (*ctldpb.UpdateNodeResponse, error) {

@@ -2,8 +2,11 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/tensorgrid/tensorgrid/cli/program"
 )
 
 // full takes so many bytes, as a disk with little space does.
@@ -114,6 +117,39 @@ func TestPingLatency(t *testing.T) {
 func TestHelpOfOutput(t *testing.T) {
 	r := newRunner(t)
 	if a := r.call("gctl", "--help"); a.code != 0 || !strings.Contains(a.out, "job output ID [--stderr] [--follow]\n") || !strings.Contains(a.out, "show a job's output") {
+		t.Errorf("%+v", a)
+	}
+}
+
+// TestGridTakesNoWords: the word that is too much is named, not the command.
+func TestGridTakesNoWords(t *testing.T) {
+	r := newRunner(t)
+	if a := r.call("grid", "up", "extra"); a.code != program.ExitUsage || !strings.Contains(a.errout, `up takes options only, not "extra"`) {
+		t.Errorf("%+v", a)
+	}
+	if a := r.call("grid", "install-links"); a.code != program.ExitUsage || !strings.Contains(a.errout, "takes one folder") {
+		t.Errorf("%+v", a)
+	}
+}
+
+// TestNodesWithoutLimits: people are told that jobs are not held to what they asked for; programs are not.
+func TestNodesWithoutLimits(t *testing.T) {
+	r := newRunner(t)
+	r.someJobs()
+	r.fake.nodes[0].CgroupDriver = "none"
+	if a := r.call("ginfo"); strings.Contains(a.out, "not limited") {
+		t.Errorf("into a pipe: %s", a.out)
+	}
+	r.tty = true
+	if a := r.call("ginfo"); !strings.Contains(a.out, fmt.Sprintf("1 of %d nodes have no control groups", len(r.fake.nodes))) {
+		t.Errorf("on a terminal: %s", a.out)
+	}
+}
+
+// TestUpdateSaysItOnce: one job, one line.
+func TestUpdateSaysItOnce(t *testing.T) {
+	r := newRunner(t)
+	if a := r.call("scontrol", "update", "JobId=99", "Comment=x"); a.code != 1 || strings.Count(a.errout, "\n") != 1 || !strings.HasPrefix(a.errout, "slurm_update error: ") {
 		t.Errorf("%+v", a)
 	}
 }

@@ -24,7 +24,7 @@ const usage = `Usage: gnoded [--conf FILE] [--node NAME] [--launcher SOCKET] [--
 
 The agent of one compute node. Steps go on while it is stopped, and are found again.
 
-  -f, --conf FILE      grid.conf (default: $TENSORGRID_CONF, $SLURM_CONF, /etc/tensorgrid/grid.conf)
+  -f, --conf FILE      grid.conf (default: $GRID_CONF, $TENSORGRID_CONF, $SLURM_CONF, or /etc/tensorgrid/grid.conf)
   -N, --node NAME      the node that this is (default: the host's short name)
       --launcher SOCK  socket of gnode-launch (default: launcher.sock in NodeRunDir)
       --spool DIR      the node's spool (default: SlurmdSpoolDir)

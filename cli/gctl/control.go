@@ -178,6 +178,10 @@ func (c *call) updateJob(names string, set map[string]string) int {
 	if err != nil {
 		return c.failed("slurm_update", err)
 	}
+	if l := res.Results; len(l) == 1 && l[0].Code != "" && !c.quiet { // which job is known: one line
+		fmt.Fprintf(c.env.Stderr, "slurm_update error: %s\n", l[0].Text)
+		return 1
+	}
 	return c.results("slurm_update", res.Results)
 }
 

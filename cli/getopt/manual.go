@@ -139,6 +139,9 @@ func (m *Manual) Roff() string {
 			help = "Taken as Slurm spells it and kept with the job."
 		}
 		if len(o.Alias) > 0 {
+			if !strings.HasSuffix(help, ".") {
+				help += "."
+			}
 			help += " Also --" + strings.Join(o.Alias, ", --") + "."
 		}
 		fmt.Fprintf(&b, "%s\n", esc(help))

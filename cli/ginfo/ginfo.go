@@ -113,11 +113,26 @@ func (q *query) show(env *program.Env, c *client.Client) int {
 	}
 	groups := q.group(nodes, parts, clock)
 	q.order(groups)
-	if err := q.table(out, groups, env.ByGName() && env.StdoutTerminal); err != nil {
+	people := env.ByGName() && env.StdoutTerminal
+	if err := q.table(out, groups, people); err != nil {
 		env.Errorf("%v", err)
 		return 1
 	}
+	if n := unlimited(nodes); n > 0 && people {
+		fmt.Fprintln(out, render.Dim(fmt.Sprintf("%d of %d nodes have no control groups: the memory and processors of their jobs are not limited", n, len(nodes))))
+	}
 	return 0
+}
+
+// unlimited counts the nodes that are there and cannot hold their jobs to what they asked for.
+func unlimited(nodes []*ctldpb.Node) int {
+	count := 0
+	for _, n := range nodes {
+		if n.CgroupDriver == "none" || n.CgroupDriver == "track" {
+			count++
+		}
+	}
+	return count
 }
 
 func (q *query) table(out io.Writer, groups []*group, terminal bool) error {
