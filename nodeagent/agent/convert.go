@@ -2,6 +2,7 @@ package agent
 
 import (
 	"github.com/tensorgrid/tensorgrid/api/nodepb"
+	"github.com/tensorgrid/tensorgrid/internal/cred"
 	"github.com/tensorgrid/tensorgrid/internal/job"
 	"github.com/tensorgrid/tensorgrid/internal/node"
 	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
@@ -30,7 +31,7 @@ func inventoryToPB(i node.Inventory) *nodepb.Inventory {
 func startRequest(l *nodepb.Launch) *launch.Request {
 	return &launch.Request{Start: &launch.Start{
 		Credential: l.GetCredential(), Signature: l.GetSignature(), Certificate: l.GetCertificate(),
-		Script: l.GetScript(), Env: l.GetEnv(), Args: l.GetArgs(),
+		Payload: cred.AppendPayload(nil, l.GetScript(), l.GetArgs(), l.GetEnv()),
 	}}
 }
 

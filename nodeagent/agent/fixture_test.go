@@ -391,8 +391,12 @@ func (l *fakeLauncher) serve(conn net.Conn) {
 	defer conn.Close()
 	var sendMu sync.Mutex
 	for {
-		req := &launch.Request{}
-		if err := launch.ReadFrame(conn, req); err != nil {
+		size, err := launch.ReadLength(conn, launch.MaxFrame)
+		if err != nil {
+			return
+		}
+		req, err := launch.ReadRequest(conn, size)
+		if err != nil {
 			return
 		}
 		l.mu.Lock()

@@ -3,8 +3,6 @@ package agent
 import (
 	"bufio"
 	"context"
-	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -50,14 +48,11 @@ func (l *launcher) call(ctx context.Context, req *launch.Request) (*launch.Reply
 		return nil, fmt.Errorf("%w: %w", errNotSent, err)
 	}
 	req.ID = id
-	body, err := json.Marshal(req)
+	frame, err := launch.AppendRequest(nil, req)
 	if err != nil {
 		return nil, err
 	}
-	if len(body) > launch.MaxFrame {
-		return nil, fmt.Errorf("request of %d bytes is over the launcher's limit of %d", len(body), launch.MaxFrame)
-	}
-	return lk.roundTrip(ctx, id, body, l.patience)
+	return lk.roundTrip(ctx, id, frame, l.patience)
 }
 
 func (l *launcher) link(ctx context.Context) (*link, uint64, error) {
@@ -204,7 +199,7 @@ func (l *link) roundTrip(ctx context.Context, id uint64, body []byte, patience t
 func (l *link) write() {
 	defer l.fail()
 	w := bufio.NewWriterSize(l.conn, 64<<10)
-	if launch.WriteFrame(w, &launch.Request{List: true}) != nil || w.Flush() != nil { // its ID is 0, see read
+	if launch.WriteRequest(w, &launch.Request{List: true}) != nil || w.Flush() != nil { // its ID is 0, see read
 		return
 	}
 	for {
@@ -215,10 +210,7 @@ func (l *link) write() {
 			if !f.state.CompareAndSwap(frameWaiting, frameWritten) {
 				continue
 			}
-			var head [4]byte
-			binary.BigEndian.PutUint32(head[:], uint32(len(f.body)))
-			w.Write(head[:]) // a bufio.Writer keeps its first error until Flush
-			w.Write(f.body)
+			w.Write(f.body) // a bufio.Writer keeps its first error until Flush
 			if len(l.send) == 0 {
 				runtime.Gosched() // who is about to send comes along
 			}

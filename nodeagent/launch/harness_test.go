@@ -283,7 +283,7 @@ func (n *node) send(req launch.Request) (chan launch.Reply, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.waiting[req.ID] = ch
-	return ch, launch.WriteFrame(n.conn, req)
+	return ch, launch.WriteRequest(n.conn, &req)
 }
 
 func (n *node) startAgent() {
@@ -418,6 +418,7 @@ func (n *node) killLauncher() {
 // order is a start order in the making.
 type order struct {
 	launch.Start
+	cred.Payload
 	l cred.Launch
 }
 
@@ -425,7 +426,7 @@ var nextJob atomic.Uint32
 
 // order makes a good order for a script, which the test may then spoil.
 func (n *node) order(script string, change ...func(*cred.Launch)) *order {
-	o := &order{Start: launch.Start{Script: []byte(script), Env: [][]byte{[]byte("PATH=/usr/bin:/bin"), []byte("A=b c")}}}
+	o := &order{Payload: cred.Payload{Script: []byte(script), Env: [][]byte{[]byte("PATH=/usr/bin:/bin"), []byte("A=b c")}}}
 	o.l = cred.Launch{Cluster: "test", Node: nodeName, JobID: nextJob.Add(1), Step: job.BatchStep, UID: userID, GID: userID,
 		Groups: []uint32{userID}, User: "tester", NotBefore: time.Now().Add(-time.Minute).UnixMilli(),
 		Expires: time.Now().Add(time.Minute).UnixMilli(), Alloc: job.NodeAlloc{Node: nodeName, CPUs: 1}, NodeList: nodeName, NumNodes: 1,
@@ -447,6 +448,12 @@ func (n *node) sign(o *order) *launch.Start {
 	o.Credential = o.l.Marshal()
 	o.Signature = cred.Sign(n.key, o.Credential)
 	o.Certificate = n.cert
+	return o.made()
+}
+
+// made is the order as it is now, spoiled or not.
+func (o *order) made() *launch.Start {
+	o.Start.Payload = cred.AppendPayload(nil, o.Script, o.Args, o.Env)
 	return &o.Start
 }
 

@@ -62,7 +62,7 @@ func TestOrdersThatAreRefused(t *testing.T) {
 			if c.spoil != nil {
 				c.spoil(o)
 			}
-			r := n.ask(launch.Request{Start: &o.Start})
+			r := n.ask(launch.Request{Start: o.made()})
 			if !strings.Contains(r.Err, c.want) || job.Cause(r.Cause) != job.CauseCredential {
 				t.Errorf("got %q cause %d, want %q", r.Err, r.Cause, c.want)
 			}
@@ -99,7 +99,7 @@ func TestARunStartsOnce(t *testing.T) {
 	k := n.start(o)
 	replay := func(when string) {
 		t.Helper()
-		if r := n.ask(launch.Request{Start: &o.Start}); job.Cause(r.Cause) != job.CauseDuplicate {
+		if r := n.ask(launch.Request{Start: o.made()}); job.Cause(r.Cause) != job.CauseDuplicate {
 			t.Errorf("%s: got %q cause %d, want duplicate", when, r.Err, r.Cause)
 		}
 	}
@@ -129,7 +129,7 @@ func TestOneOfManyEqualOrdersWins(t *testing.T) {
 	n.sign(o)
 	var replies []chan launch.Reply
 	for range 20 {
-		ch, err := n.send(launch.Request{Start: &o.Start})
+		ch, err := n.send(launch.Request{Start: o.made()})
 		must(t, err)
 		replies = append(replies, ch)
 	}
@@ -153,7 +153,7 @@ func TestPeers(t *testing.T) {
 	k := n.start(n.order("#!/bin/sh\nsleep 100"))
 	ask := func(conn net.Conn, req launch.Request) (launch.Reply, error) {
 		var r launch.Reply
-		if err := launch.WriteFrame(conn, req); err != nil {
+		if err := launch.WriteRequest(conn, &req); err != nil {
 			return r, err
 		}
 		return r, launch.ReadFrame(conn, &r)

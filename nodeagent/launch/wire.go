@@ -4,12 +4,17 @@
 package launch
 
 // The agent talks to the launcher over a unix stream socket (peer credentials checked by the
-// launcher; the agent's and the shepherds' uids only). Frames both ways: a big-endian uint32
-// length (<= MaxFrame) and a JSON object. Requests may be pipelined; replies carry the request's
-// ID and may come in any order.
+// launcher; the agent's and the shepherds' uids only). Frames both ways: a big-endian uint32 length and
+// so many bytes. A reply is a JSON object. A request is the length of a JSON object, again an uint32,
+// the object, and behind it the payload of a start, which the launcher takes apart when it knows that it
+// is genuine. Requests may be pipelined; replies carry the request's ID and may come in any order.
 
-// MaxFrame bounds one frame: a 4 MiB script and 1 MiB of environment in base64, with room.
-const MaxFrame = 8 << 20
+// MaxFrame bounds one frame: a 4 MiB script and 1 MiB of environment, with room. MaxSmallFrame bounds
+// one of a shepherd's, which asks for signals only.
+const (
+	MaxFrame      = 8 << 20
+	MaxSmallFrame = 4 << 10
+)
 
 // Request is one order to the launcher. Exactly one of the pointers is set.
 type Request struct {
@@ -29,14 +34,13 @@ type Key struct {
 }
 
 // Start carries a credential (canonical bytes of internal/cred.Launch), its Ed25519 signature, the
-// signing controller's certificate (DER) and the payload that the credential's digest covers.
+// signing controller's certificate (DER) and the payload that the credential's digest covers, as
+// internal/cred.AppendPayload encodes it.
 type Start struct {
-	Credential  []byte   `json:"cred"`
-	Signature   []byte   `json:"sig"`
-	Certificate []byte   `json:"cert"`
-	Script      []byte   `json:"script"`
-	Env         [][]byte `json:"env"`
-	Args        []string `json:"args"`
+	Credential  []byte `json:"cred"`
+	Signature   []byte `json:"sig"`
+	Certificate []byte `json:"cert"`
+	Payload     []byte `json:"-"` // behind the JSON object
 }
 
 // Signal sends Number to the step's processes. Batch: the batch shell only. Steps: nothing of the batch

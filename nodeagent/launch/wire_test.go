@@ -40,6 +40,43 @@ func TestFrames(t *testing.T) {
 	}
 }
 
+func TestRequests(t *testing.T) {
+	for _, in := range []Request{{ID: 1, List: true}, {ID: 2, Start: &Start{Credential: []byte("c"), Payload: []byte("payload")}}, {Start: &Start{}}} {
+		frame, err := AppendRequest(nil, &in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := bytes.NewReader(frame)
+		n, err := ReadLength(r, len(frame)-4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := ReadRequest(r, n)
+		if err != nil || out.ID != in.ID || out.List != in.List || (out.Start == nil) != (in.Start == nil) {
+			t.Fatalf("got %+v %v", out, err)
+		}
+		if in.Start != nil && (!bytes.Equal(out.Start.Payload, in.Start.Payload) || !bytes.Equal(out.Start.Credential, in.Start.Credential)) {
+			t.Errorf("got %+v", out.Start)
+		}
+		if _, err := ReadLength(bytes.NewReader(frame), len(frame)-5); err == nil {
+			t.Error("a frame over the limit is taken")
+		}
+	}
+	for _, bad := range []string{"", "\x00\x00\x00\x03{}", "\xff\xff\xff\xff{}", "\x00\x00\x00\x02{}x", "\x00\x00\x00\x00"} {
+		if req, err := ReadRequest(strings.NewReader(bad), len(bad)); err == nil {
+			t.Errorf("%q gives %+v", bad, req)
+		}
+	}
+	if _, err := AppendRequest(nil, &Request{Start: &Start{Payload: make([]byte, MaxFrame)}}); err == nil {
+		t.Error("a request over the limit is made")
+	}
+}
+
+func FuzzReadRequest(f *testing.F) {
+	f.Add([]byte("\x00\x00\x00\x0d{\"start\":{}}xy"))
+	f.Fuzz(func(t *testing.T, data []byte) { ReadRequest(bytes.NewReader(data), len(data)) })
+}
+
 func FuzzReadFrame(f *testing.F) {
 	for _, seed := range []string{"\x00\x00\x00\x02{}", "\x00\x00\x00\x14{\"id\":1,\"list\":true}", "\xff\xff\xff\xff", "\x00\x00\x00\x05nul"} {
 		f.Add([]byte(seed))

@@ -69,7 +69,7 @@ func (s *step) askOnce(req *launch.Request) error {
 		return err
 	}
 	defer conn.Close()
-	if err := launch.WriteFrame(conn, req); err != nil {
+	if err := launch.WriteRequest(conn, req); err != nil {
 		return err
 	}
 	var reply launch.Reply

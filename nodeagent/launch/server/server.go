@@ -1,11 +1,9 @@
 package server
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -22,12 +20,8 @@ import (
 	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
 )
 
-// Limits of the launcher's socket.
-const (
-	MaxConns    = 8192 // connections: the agent's, and one a shepherd while it asks for a signal
-	MaxInflight = 1024 // requests of one connection that are being worked on; more wait in the socket
-	maxForks    = 16   // shepherds that are between their fork and their answer
-)
+// maxForks bounds the shepherds that are between their fork and their answer.
+const maxForks = 16
 
 // Server is the launcher.
 type Server struct {
@@ -46,6 +40,7 @@ type Server struct {
 	log     *slog.Logger
 
 	startWait time.Duration // how long a start may take
+	intake    intake
 }
 
 // New prepares a launcher: it opens the spool, the control groups and the authority's certificate.
@@ -184,45 +179,6 @@ func (s *Server) peer(conn *net.UnixConn) (peer, error) {
 		return shepherd, nil
 	}
 	return stranger, fmt.Errorf("uid %d is neither the agent's nor the shepherds'", cred.Uid)
-}
-
-// serve reads requests, works on up to MaxInflight of them at once, and answers in any order.
-func (s *Server) serve(ctx context.Context, conn *net.UnixConn) {
-	defer conn.Close()
-	who, err := s.peer(conn)
-	if err != nil {
-		s.log.Warn("connection refused", "err", err)
-		return
-	}
-	stop := context.AfterFunc(ctx, func() { conn.CloseRead() }) // answers still go out
-	defer stop()
-	var (
-		writing sync.Mutex
-		working sync.WaitGroup
-		slots   = make(chan struct{}, MaxInflight)
-		in      = bufio.NewReaderSize(conn, 64<<10)
-	)
-	defer working.Wait()
-	for {
-		req := new(launch.Request)
-		if err := launch.ReadFrame(in, req); err != nil {
-			if !errors.Is(err, io.EOF) && ctx.Err() == nil {
-				s.log.Warn("request refused", "err", err)
-			}
-			return
-		}
-		slots <- struct{}{}
-		working.Go(func() {
-			reply := s.answer(ctx, who, req)
-			<-slots
-			reply.ID = req.ID
-			writing.Lock()
-			defer writing.Unlock()
-			if err := launch.WriteFrame(conn, reply); err != nil {
-				conn.Close()
-			}
-		})
-	}
 }
 
 // answer does what one request asks for.

@@ -32,11 +32,11 @@ func blame(cause job.Cause, err error) error {
 
 // start verifies an order and starts its step, once per run.
 func (s *Server) start(ctx context.Context, order *launch.Start) *launch.Reply {
-	l, err := s.verify.verify(order)
+	l, payload, err := s.verify.verify(order)
 	if err != nil {
 		return failure(job.CauseCredential, err)
 	}
-	started, err := s.startVerified(ctx, l, order)
+	started, err := s.startVerified(ctx, l, payload)
 	if err != nil {
 		cause := job.CauseNode
 		var blamed *causeError
@@ -51,7 +51,7 @@ func (s *Server) start(ctx context.Context, order *launch.Start) *launch.Reply {
 func keyOf(l *cred.Launch) launch.Key { return launch.Key{Job: l.JobID, Run: l.Run, Step: l.Step} }
 
 // startVerified claims the run and brings it up; what was made is taken back when a part fails.
-func (s *Server) startVerified(ctx context.Context, l *cred.Launch, order *launch.Start) (int64, error) {
+func (s *Server) startVerified(ctx context.Context, l *cred.Launch, order *cred.Payload) (int64, error) {
 	k := keyOf(l)
 	p, err := s.plan(l, order)
 	if err != nil {
@@ -75,7 +75,7 @@ func (s *Server) startVerified(ctx context.Context, l *cred.Launch, order *launc
 	return started, nil
 }
 
-func (s *Server) bringUp(ctx context.Context, p *launch.Plan, stored *storedPlan, c *claim, l *cred.Launch, order *launch.Start) (int64, error) {
+func (s *Server) bringUp(ctx context.Context, p *launch.Plan, stored *storedPlan, c *claim, l *cred.Launch, order *cred.Payload) (int64, error) {
 	prolog := func() error { return s.prolog(ctx, stored) }
 	if err := s.jobs.enter(stored, prolog, func() (err error) {
 		s.sweeper.wait(runKey{p.Key.Job, p.Key.Run})
@@ -116,7 +116,7 @@ func (s *Server) prolog(ctx context.Context, p *storedPlan) error {
 }
 
 // plan turns a verified credential into what the shepherd is told.
-func (s *Server) plan(l *cred.Launch, order *launch.Start) (*launch.Plan, error) {
+func (s *Server) plan(l *cred.Launch, order *cred.Payload) (*launch.Plan, error) {
 	k := keyOf(l)
 	limits := s.limits(&l.Alloc)
 	p := &launch.Plan{Key: k, Node: l.Node,

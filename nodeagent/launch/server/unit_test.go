@@ -141,11 +141,11 @@ func TestRequestsBeyondTheLimitWait(t *testing.T) {
 	served := make(chan struct{})
 	go func() { s.serve(t.Context(), conn); close(served) }()
 	for id := range uint64(MaxInflight + 1) {
-		if err := launch.WriteFrame(client, launch.Request{ID: id, Release: &launch.Release{Key: key}}); err != nil {
+		if err := launch.WriteRequest(client, &launch.Request{ID: id, Release: &launch.Release{Key: key}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := launch.WriteFrame(client, launch.Request{ID: 9999, Signal: &launch.Signal{Number: 99}}); err != nil {
+	if err := launch.WriteRequest(client, &launch.Request{ID: 9999, Signal: &launch.Signal{Number: 99}}); err != nil {
 		t.Fatal(err)
 	}
 	client.SetReadDeadline(time.Now().Add(100 * time.Millisecond))

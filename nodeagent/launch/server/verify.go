@@ -64,8 +64,25 @@ func newVerifier(c *Conf, now func() time.Time) (*verifier, error) {
 	return &verifier{conf: c, roots: pool, now: now, trusted: map[string]trust{}}, nil
 }
 
-// verify checks everything that can be known of an order before anything is done for it.
-func (v *verifier) verify(s *launch.Start) (*cred.Launch, error) {
+// verify checks everything that can be known of an order before anything is done for it. The payload
+// is taken apart last, when it is known to be what a controller has sent.
+func (v *verifier) verify(s *launch.Start) (*cred.Launch, *cred.Payload, error) {
+	l, err := v.genuine(s)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := v.identity(l); err != nil {
+		return nil, nil, err
+	}
+	p, err := cred.ParsePayload(s.Payload)
+	if err != nil {
+		return nil, nil, err
+	}
+	return l, p, v.shape(l, p)
+}
+
+// genuine checks that an order is for us and of a controller's making.
+func (v *verifier) genuine(s *launch.Start) (*cred.Launch, error) {
 	now := v.now()
 	key, err := v.signer(s.Certificate, now)
 	if err != nil {
@@ -87,13 +104,10 @@ func (v *verifier) verify(s *launch.Start) (*cred.Launch, error) {
 		return nil, errors.New("credential is not valid yet: do the clocks agree?")
 	case now.UnixMilli() >= l.Expires:
 		return nil, errors.New("credential has expired")
-	case cred.PayloadDigest(s.Script, s.Args, s.Env) != l.Payload:
+	case cred.EncodedDigest(s.Payload) != l.Payload:
 		return nil, errors.New("script, arguments or environment are not those that were signed")
 	}
-	if err := v.identity(l); err != nil {
-		return nil, err
-	}
-	return l, v.shape(l, s)
+	return l, nil
 }
 
 // signer gives the key of a certificate of role ctld that our authority signed and that is valid now.
@@ -192,7 +206,7 @@ func (c *Conf) allowsGID(g uint32) bool {
 }
 
 // shape refuses what no kernel call could take.
-func (v *verifier) shape(l *cred.Launch, s *launch.Start) error {
+func (v *verifier) shape(l *cred.Launch, s *cred.Payload) error {
 	if l.SharedFS && !filepath.IsAbs(l.WorkDir) {
 		return fmt.Errorf("work directory %q is not absolute", l.WorkDir)
 	}
