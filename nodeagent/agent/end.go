@@ -116,6 +116,10 @@ func (a *Agent) epilog(ctx context.Context, r *run) (text string, ok bool) {
 	defer give(a.releases)
 	a.mu.Lock()
 	limit, lost := a.settings.prolog+releaseMargin, r.report.GetLost()
+	var exit *launch.Exit
+	if !lost {
+		exit = &launch.Exit{Code: int(r.report.GetExitCode()), Signal: int(r.report.GetSignal())}
+	}
 	a.mu.Unlock()
 	patience := ctx
 	if !lost {
@@ -127,7 +131,7 @@ func (a *Agent) epilog(ctx context.Context, r *run) (text string, ok bool) {
 	busy := 0
 	for {
 		reply, err := a.launch.call(patience, &launch.Request{Release: &launch.Release{
-			Key: r.key, KeepOutput: true, KeepRecord: true,
+			Key: r.key, KeepOutput: true, KeepRecord: true, Exit: exit,
 		}})
 		switch {
 		case err == nil && reply.Errno == int(unix.EBUSY) && (lost || busy < maxBusy):

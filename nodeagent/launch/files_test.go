@@ -181,7 +181,7 @@ func TestHooks(t *testing.T) {
 	}
 	log := dir + "/log"
 	n := newNode(t, "prolog="+hook("prolog", "echo prolog >>"+log+"; env | sort >"+dir+"/env"),
-		"epilog="+hook("epilog", "echo epilog $SLURM_SCRIPT_CONTEXT >>"+log+"; exit 3"), "prolog_timeout=1")
+		"epilog="+hook("epilog", "echo epilog $SLURM_SCRIPT_CONTEXT $SLURM_JOB_EXIT_CODE $SLURM_JOB_EXIT_CODE2 $SLURM_JOB_DERIVED_EC $SLURM_JOB_WORK_DIR >>"+log+"; exit 3"), "prolog_timeout=1")
 	o := n.order("#!/bin/sh\necho job >>"+dir+"/log", func(l *cred.Launch) {
 		l.StdOut = "/dev/null"
 		l.JobName, l.Partition = "$(reboot)", "p"
@@ -193,19 +193,20 @@ func TestHooks(t *testing.T) {
 	must(t, os.Chmod(dir, 0o755))
 	k := n.start(o)
 	n.wait(k)
-	first := n.ask(launch.Request{Release: &launch.Release{Key: k, KeepRecord: true}})
+	first := n.ask(launch.Request{Release: &launch.Release{Key: k, KeepRecord: true, Exit: &launch.Exit{Code: 7, Signal: 0}}})
 	if !strings.Contains(first.Err, "epilog: "+dir+"/epilog: exit status 3") || job.Cause(first.Cause) != job.CauseNode {
 		t.Errorf("release with a failing epilog: %+v", first)
 	}
 	n.release(k) // the second half does not run it again
 	data, _ := os.ReadFile(log)
-	if string(data) != "prolog\njob\nepilog epilog_slurmd\n" {
+	if string(data) != "prolog\njob\nepilog epilog_slurmd 1792 7:0 0 "+n.dir+"/home\n" {
 		t.Errorf("order %q", data)
 	}
 	env, _ := os.ReadFile(dir + "/env")
 	want := fmt.Sprintf("CUDA_VISIBLE_DEVICES=1,3\nPATH=/usr/sbin:/usr/bin:/sbin:/bin\nPWD=/\nSLURMD_NODENAME=%[3]s\nSLURM_CLUSTER_NAME=test\n"+
-		"SLURM_JOBID=%[1]d\nSLURM_JOB_ACCOUNT=\nSLURM_JOB_GID=%[2]d\nSLURM_JOB_GPUS=1,3\nSLURM_JOB_ID=%[1]d\nSLURM_JOB_NODELIST=%[3]s\n"+
-		"SLURM_JOB_PARTITION=p\nSLURM_JOB_UID=%[2]d\nSLURM_JOB_USER=tester\nSLURM_NODELIST=%[3]s\nSLURM_SCRIPT_CONTEXT=prolog_slurmd\nSLURM_UID=%[2]d\n", k.Job, userID, nodeName)
+		"SLURM_JOBID=%[1]d\nSLURM_JOB_ACCOUNT=\nSLURM_JOB_GID=%[2]d\nSLURM_JOB_GPUS=1,3\nSLURM_JOB_ID=%[1]d\nSLURM_JOB_NAME=\nSLURM_JOB_NODELIST=%[3]s\n"+
+		"SLURM_JOB_PARTITION=p\nSLURM_JOB_UID=%[2]d\nSLURM_JOB_USER=tester\nSLURM_JOB_WORK_DIR=%[4]s/home\nSLURM_NODELIST=%[3]s\n"+
+		"SLURM_SCRIPT_CONTEXT=prolog_slurmd\nSLURM_UID=%[2]d\n", k.Job, userID, nodeName, n.dir)
 	if string(env) != want {
 		t.Errorf("environment of the prolog:\n%s\nwant:\n%s", env, want)
 	}

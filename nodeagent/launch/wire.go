@@ -61,6 +61,14 @@ type Release struct {
 	// with its exit record: the agent asks again without it once the controller has acknowledged the
 	// report. Both are idempotent; the epilog's failure is the Reply's Err with Cause of the node.
 	KeepRecord bool `json:"keep_record,omitempty"`
+	// Exit is how the step ended, for the epilog; nil when nobody knows.
+	Exit *Exit `json:"exit,omitempty"`
+}
+
+// Exit is the end of a process: its exit code, or the signal that ended it.
+type Exit struct {
+	Code   int `json:"code"`
+	Signal int `json:"signal"`
 }
 
 // Reply answers one Request. Cause is internal/job.Cause; Errno 0 when the failure was none of the kernel's.

@@ -8,19 +8,20 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
 )
 
 // hookPath is the PATH of prolog and epilog: nothing of the user's reaches a program of root's.
 const hookPath = "/usr/sbin:/usr/bin:/sbin:/bin"
 
-// runHook runs prolog or epilog and waits for it, at most HookTime.
-func (s *Server) runHook(ctx context.Context, program, scriptContext string, p *storedPlan) error {
+// runHook runs prolog or epilog and waits for it, at most HookTime. exit is how the step ended, when
+// that is known.
+func (s *Server) runHook(ctx context.Context, program, scriptContext string, p *storedPlan, exit *launch.Exit) error {
 	if err := checkOurs(program, s.conf.Rootless); err != nil {
 		return err
 	}
 	null := s.null.Fd()
-	attr := &syscall.ProcAttr{Dir: "/", Env: hookEnv(scriptContext, p), Files: []uintptr{null, null, null},
+	attr := &syscall.ProcAttr{Dir: "/", Env: hookEnv(scriptContext, p, exit), Files: []uintptr{null, null, null},
 		Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}} // threads of Go's end with the process only
 	pid, ended, err := s.reaper.start([]string{program}, attr, true)
 	if err != nil {
@@ -36,8 +37,7 @@ func (s *Server) runHook(ctx context.Context, program, scriptContext string, p *
 	case <-ctx.Done():
 		err = fmt.Errorf("%s: %w", program, ctx.Err())
 	}
-	// The leader is not collected before the channel gives it: its number is still its own.
-	unix.Kill(-pid, unix.SIGKILL)
+	s.reaper.killGroup(pid)
 	<-ended
 	return err
 }
@@ -53,7 +53,7 @@ func hookResult(program string, status syscall.WaitStatus) error {
 }
 
 // hookEnv is the whole environment of a prolog or epilog.
-func hookEnv(scriptContext string, p *storedPlan) []string {
+func hookEnv(scriptContext string, p *storedPlan, exit *launch.Exit) []string {
 	v := &p.Vars
 	id := strconv.FormatUint(uint64(p.Key.Job), 10)
 	env := []string{
@@ -63,10 +63,12 @@ func hookEnv(scriptContext string, p *storedPlan) []string {
 		"SLURM_JOB_ACCOUNT=" + plain(v.Account),
 		"SLURM_JOB_GID=" + strconv.FormatUint(uint64(p.GID), 10),
 		"SLURM_JOB_ID=" + id,
+		"SLURM_JOB_NAME=" + plain(v.JobName),
 		"SLURM_JOB_NODELIST=" + plain(v.NodeList),
 		"SLURM_JOB_PARTITION=" + plain(v.Partition),
 		"SLURM_JOB_UID=" + strconv.FormatUint(uint64(p.UID), 10),
 		"SLURM_JOB_USER=" + plain(v.User),
+		"SLURM_JOB_WORK_DIR=" + plainPath(v.WorkDir),
 		"SLURM_NODELIST=" + plain(v.NodeList),
 		"SLURM_SCRIPT_CONTEXT=" + scriptContext,
 		"SLURM_UID=" + strconv.FormatUint(uint64(p.UID), 10),
@@ -75,14 +77,25 @@ func hookEnv(scriptContext string, p *storedPlan) []string {
 	if v.Devices != "" {
 		env = append(env, "CUDA_VISIBLE_DEVICES="+v.Devices, "SLURM_JOB_GPUS="+v.Devices)
 	}
+	if exit != nil {
+		env = append(env,
+			"SLURM_JOB_DERIVED_EC=0", // the highest of the steps that srun starts: none
+			"SLURM_JOB_EXIT_CODE="+strconv.Itoa(exit.Code<<8|exit.Signal), // as wait(2) gives it
+			fmt.Sprintf("SLURM_JOB_EXIT_CODE2=%d:%d", exit.Code, exit.Signal))
+	}
 	return env
 }
 
 // plain empties a value with characters that no name of ours has: it comes from the controller's
 // tables, and a script of root's may use it unquoted.
-func plain(s string) string {
+func plain(s string) string { return only(s, "._-@+[],:") }
+
+// plainPath is plain for a path.
+func plainPath(s string) string { return only(s, "._-@+,:=/") }
+
+func only(s, marks string) string {
 	ok := strings.IndexFunc(s, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-@+[],:", r))
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(marks, r))
 	}) < 0
 	if !ok {
 		return ""

@@ -67,3 +67,13 @@ func (r *reaper) start(argv []string, attr *syscall.ProcAttr, wait bool) (int, <
 	r.waiting[pid] = ch
 	return pid, ch, nil
 }
+
+// killGroup kills the process group of a child whose end somebody waits for. A child that has been
+// collected is left alone: its number may be another's.
+func (r *reaper) killGroup(pid int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, ours := r.waiting[pid]; ours {
+		syscall.Kill(-pid, syscall.SIGKILL)
+	}
+}

@@ -18,7 +18,7 @@ func (s *Server) release(ctx context.Context, r *launch.Release) error {
 	unlock := s.jobs.lockStep(r.Key)
 	defer unlock()
 	if s.jobs.has(r.Key) { // else the first half is done, or the run never was here
-		if err := s.takeDown(ctx, r.Key); err != nil {
+		if err := s.takeDown(ctx, r.Key, r.Exit); err != nil {
 			return err
 		}
 	}
@@ -31,7 +31,7 @@ func (s *Server) release(ctx context.Context, r *launch.Release) error {
 // takeDown ends a step on this node: its group, epilog after the run's last step, the groups of the
 // run. It refuses with EBUSY while a process lives. The epilog's failure does not keep the rest from
 // being removed.
-func (s *Server) takeDown(ctx context.Context, k launch.Key) error {
+func (s *Server) takeDown(ctx context.Context, k launch.Key, exit *launch.Exit) error {
 	g := s.groups.Group(cgroup.Key(k), nil)
 	if s.groups.Name() == cgroup.None {
 		if pids, err := s.members(k, g); err != nil {
@@ -53,7 +53,7 @@ func (s *Server) takeDown(ctx context.Context, k launch.Key) error {
 		if p.damaged != nil { // without its user an epilog could hit anybody
 			return fmt.Errorf("epilog: it has not run: %w", p.damaged)
 		}
-		err := s.runHook(ctx, s.conf.Epilog, "epilog_slurmd", p)
+		err := s.runHook(ctx, s.conf.Epilog, "epilog_slurmd", p, exit)
 		if err != nil {
 			err = fmt.Errorf("epilog: %w", err)
 		}
@@ -72,7 +72,7 @@ const (
 func (s *Server) undo(ctx context.Context, k launch.Key) error {
 	err := s.kill(k)
 	for range undoTries {
-		if err = errors.Join(err, s.takeDown(ctx, k)); !errors.Is(err, unix.EBUSY) {
+		if err = errors.Join(err, s.takeDown(ctx, k, nil)); !errors.Is(err, unix.EBUSY) {
 			break
 		}
 		time.Sleep(undoPause)

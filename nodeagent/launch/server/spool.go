@@ -140,6 +140,7 @@ type epilogVars struct {
 	Partition string `json:"partition,omitempty"`
 	Account   string `json:"account,omitempty"`
 	NodeList  string `json:"nodes,omitempty"`
+	WorkDir   string `json:"work_dir,omitempty"`
 	Devices   string `json:"devices,omitempty"` // indexes of the GPUs, comma separated
 }
 

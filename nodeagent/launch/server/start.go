@@ -99,14 +99,14 @@ func (s *Server) bringUp(ctx context.Context, p *launch.Plan, stored *storedPlan
 func (s *Server) stored(l *cred.Launch) *storedPlan {
 	return &storedPlan{Key: keyOf(l), Cluster: l.Cluster, Node: l.Node, UID: l.UID, GID: l.GID, Expires: l.Expires,
 		Vars: epilogVars{User: l.User, JobName: l.JobName, Partition: l.Partition, Account: l.Account,
-			NodeList: l.NodeList, Devices: devices(&l.Alloc)}}
+			NodeList: l.NodeList, WorkDir: l.WorkDir, Devices: devices(&l.Alloc)}}
 }
 
 func (s *Server) prolog(ctx context.Context, p *storedPlan) error {
 	if s.conf.Prolog == "" {
 		return nil
 	}
-	if err := s.runHook(ctx, s.conf.Prolog, "prolog_slurmd", p); err != nil {
+	if err := s.runHook(ctx, s.conf.Prolog, "prolog_slurmd", p, nil); err != nil {
 		if ctx.Err() != nil { // not the prolog's fault
 			return fmt.Errorf("the launcher was stopped: %w", err)
 		}

@@ -5,7 +5,9 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -198,5 +200,33 @@ func TestOnlyRootsFilesAreTrusted(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestCollectedGroupIsNotKilled: the number of a child that has been collected may be another's.
+func TestCollectedGroupIsNotKilled(t *testing.T) {
+	other := exec.Command("sleep", "100")
+	other.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer other.Process.Kill()
+	r := newReaper()
+	r.killGroup(other.Process.Pid)
+	if err := other.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Fatal(err)
+	}
+	r.waiting[other.Process.Pid] = make(chan syscall.WaitStatus, 1)
+	r.killGroup(other.Process.Pid)
+	if err := other.Wait(); err == nil || other.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+func TestPlainPaths(t *testing.T) {
+	for in, want := range map[string]string{"/home/a.b/x_1": "/home/a.b/x_1", "/home/a b": "", "/$(x)": "", "/x;y": ""} {
+		if got := plainPath(in); got != want {
+			t.Errorf("%q: got %q want %q", in, got, want)
+		}
 	}
 }
