@@ -238,28 +238,28 @@ func TestHooks(t *testing.T) {
 	n.ask(launch.Request{Release: &launch.Release{Key: quick}})
 }
 
-// TestHangingOpensHoldUpNobody starts more steps whose standard output nobody reads than shepherds
-// may be between fork and answer.
-func TestHangingOpensHoldUpNobody(t *testing.T) {
+// TestHangingStartsHoldUpNobody starts more steps that stand still before their script than shepherds
+// may be between fork and answer: their run's group is frozen.
+func TestHangingStartsHoldUpNobody(t *testing.T) {
 	n := newNode(t)
-	must(t, unix.Mkfifo(n.dir+"/home/pipe", 0o666))
-	must(t, os.Chown(n.dir+"/home/pipe", userID, userID))
+	first := n.start(n.order("#!/bin/sh\necho up\nsleep 100"))
+	n.waitFor("out", "up")
+	freeze := n.groupOf(first) + "/cgroup.freeze"
+	must(t, os.WriteFile(freeze, []byte("1"), 0))
 	var hanging []chan launch.Reply
 	var keys []launch.Key
-	for range 20 {
-		o := n.order("#!/bin/sh\n", func(l *cred.Launch) { l.StdOut = "pipe" })
+	for i := range uint32(20) {
+		o := n.order("#!/bin/sh\n", func(l *cred.Launch) { l.JobID, l.Step, l.StdOut = first.Job, i, "/dev/null" })
 		ch, err := n.send(launch.Request{Start: n.sign(o)})
 		must(t, err)
 		hanging, keys = append(hanging, ch), append(keys, o.key())
 	}
-	k := n.start(n.order("#!/bin/sh\nexit 4"))
+	k := n.start(n.order("#!/bin/sh\nexit 4", func(l *cred.Launch) { l.StdOut = "/dev/null" }))
 	if r := n.wait(k); r.ExitCode != 4 {
 		t.Errorf("got %+v", *r)
 	}
 	n.release(k)
-	reader, err := os.OpenFile(n.dir+"/home/pipe", os.O_RDONLY|unix.O_NONBLOCK, 0)
-	must(t, err)
-	defer reader.Close()
+	must(t, os.WriteFile(freeze, []byte("0"), 0))
 	for i, ch := range hanging {
 		if r := <-ch; r.Err != "" {
 			t.Error(r.Err)
@@ -267,4 +267,7 @@ func TestHangingOpensHoldUpNobody(t *testing.T) {
 		n.wait(keys[i])
 		n.release(keys[i])
 	}
+	n.ask(launch.Request{Kill: &first})
+	n.wait(first)
+	n.release(first)
 }

@@ -304,3 +304,21 @@ func TestLauncherKilledDuringAProlog(t *testing.T) {
 	}
 	n.release(k)
 }
+
+// TestStepsShareNoKeyring: what a job puts into its session keyring is nobody else's.
+func TestStepsShareNoKeyring(t *testing.T) {
+	n := newNode(t)
+	ours, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_SESSION_KEYRING, true)
+	if err != nil {
+		t.Skip("no keys here:", err)
+	}
+	script := fmt.Sprintf("#!/usr/bin/python3\nimport ctypes\nprint(ctypes.CDLL(None).syscall(%d, 0, -3, 0))", unix.SYS_KEYCTL)
+	seen := map[string]bool{fmt.Sprintln(ours): true}
+	for range 3 {
+		ring := n.output(script)
+		if seen[ring] {
+			t.Errorf("keyring %s is another's", ring)
+		}
+		seen[ring] = true
+	}
+}

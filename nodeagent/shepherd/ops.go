@@ -88,6 +88,8 @@ func compose(p *launch.Plan, f files, status int) *program {
 		c.add(op{call: unix.SYS_OPENAT, arg: [5]uintptr{atCWD, c.str(oomAdj), unix.O_WRONLY | unix.O_CLOEXEC}})
 		c.add(op{call: unix.SYS_WRITE, kind: useLast, arg: [5]uintptr{0, c.str("0"), 1}})
 	}
+	// Whoever has the launcher's session keyring has the keys of every job before. Kernels may lack keys.
+	c.add(op{call: unix.SYS_KEYCTL, kind: maybe, arg: [5]uintptr{unix.KEYCTL_JOIN_SESSION_KEYRING, 0}})
 	c.add(op{call: unix.SYS_UMASK, arg: [5]uintptr{uintptr(p.Umask)}})
 	if !p.Rootless {
 		c.dropRoot(p)
