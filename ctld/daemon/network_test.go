@@ -82,8 +82,10 @@ func TestConnectionsOfOneUser(t *testing.T) {
 	if l.open[uid] != 1 {
 		t.Errorf("%v", l.open)
 	}
-	if !l.take(4711) || !l.take(4711) || l.take(4711) {
-		t.Errorf("%v", l.open)
+	for i, want := range []bool{true, true, false} {
+		if got := l.take(4711); got != want {
+			t.Errorf("place %d is given: %v, want %v", i, got, want)
+		}
 	}
 	l.give(4711)
 	if !l.take(4711) {
