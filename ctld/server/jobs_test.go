@@ -111,7 +111,7 @@ func TestJobFields(t *testing.T) {
 	})
 	jobs, _, _ := f.list(ann, &ctldpb.ListJobsRequest{})
 	j := jobs[0]
-	if j.StdOut != fmt.Sprintf("/work/out-job-%d", id) || j.StdErr != j.StdOut || j.StdIn != "/dev/null" {
+	if j.StdOut != fmt.Sprintf("/data/out-job-%d", id) || j.StdErr != j.StdOut || j.StdIn != "/dev/null" {
 		t.Errorf("files %q %q %q", j.StdOut, j.StdErr, j.StdIn)
 	}
 	if j.Tres != "cpu=2,mem=1G,node=1,billing=2,gres/gpu=1,gres/gpu:a100=1" || j.NumCpus != 2 || j.NumNodes != 1 {
@@ -122,7 +122,7 @@ func TestJobFields(t *testing.T) {
 	}
 	arr := f.submit(ann, func(s *ctldpb.JobSpec) { s.Array = "7" })
 	jobs, _, _ = f.list(ann, &ctldpb.ListJobsRequest{JobIds: []string{fmt.Sprintf("%d_7", arr)}})
-	if want := fmt.Sprintf("/work/slurm-%d_7.out", arr); jobs[0].StdOut != want {
+	if want := fmt.Sprintf("/data/slurm-%d_7.out", arr); jobs[0].StdOut != want {
 		t.Errorf("array file %q, want %q", jobs[0].StdOut, want)
 	}
 	f.start(id, -1, "g1")

@@ -210,7 +210,7 @@ func (f *fixture) as(uid uint32) context.Context {
 }
 
 func script() *ctldpb.JobSpec {
-	return &ctldpb.JobSpec{Name: "job", WorkDir: "/work", Script: []byte("#!/bin/sh\ntrue\n"), SubmitLine: "sbatch job.sh", Args: []string{"secret"}}
+	return &ctldpb.JobSpec{Name: "job", WorkDir: "/data", Script: []byte("#!/bin/sh\ntrue\n"), SubmitLine: "sbatch job.sh", Args: []string{"secret"}}
 }
 
 // submit submits and expects an id.

@@ -104,13 +104,7 @@ func TestLeaveKillsWhatLives(t *testing.T) {
 		h.launcher.set(func() { h.launcher.busy = 2; h.launcher.requests = nil })
 		s.ack(r)
 		time.Sleep(time.Minute)
-		kills := 0
-		for _, q := range h.launcher.requests {
-			if q.Kill != nil {
-				kills++
-			}
-		}
-		if kills != 2 || h.folder(k) {
+		if kills := len(h.launcher.asked(isKill)); kills != 2 || h.folder(k) {
 			t.Errorf("%d kills, folder %v", kills, h.folder(k))
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -35,6 +36,28 @@ type intake struct {
 	once   sync.Once
 	units  chan struct{}
 	agents atomic.Int32 // connections of the agent's
+
+	mu      sync.Mutex
+	nextLog time.Time
+	leftOut int // lines
+}
+
+// logEvery is how often a refusal is written: peers must not fill the log.
+const logEvery = time.Second
+
+func (i *intake) warn(log *slog.Logger, text string, err error) {
+	now := time.Now()
+	i.mu.Lock()
+	leftOut, rare := i.leftOut, now.Before(i.nextLog)
+	if rare {
+		i.leftOut++
+	} else {
+		i.leftOut, i.nextLog = 0, now.Add(logEvery)
+	}
+	i.mu.Unlock()
+	if !rare {
+		log.Warn(text, "err", err, "left_out", leftOut)
+	}
 }
 
 // take waits until a request of n bytes may be held. false: ctx has ended.
@@ -65,7 +88,7 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn) {
 	defer conn.Close()
 	who, err := s.peer(conn)
 	if err != nil {
-		s.log.Warn("connection refused", "err", err)
+		s.intake.warn(s.log, "connection refused", err)
 		return
 	}
 	stop := context.AfterFunc(ctx, func() { conn.CloseRead() }) // answers still go out
@@ -73,7 +96,7 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn) {
 	w := &worker{s: s, who: who, conn: conn, slots: make(chan struct{}, MaxInflight)}
 	defer w.working.Wait()
 	if err := w.read(ctx); err != nil && ctx.Err() == nil {
-		s.log.Warn("request refused", "err", err)
+		s.intake.warn(s.log, "request refused", err)
 	}
 }
 

@@ -146,7 +146,7 @@ func (s *Server) Run(ctx context.Context, l *net.UnixListener) error {
 				s.serve(ctx, conn)
 			})
 		default:
-			s.log.Warn("connection refused", "limit", MaxConns)
+			s.intake.warn(s.log, "connection refused", fmt.Errorf("limit %d", MaxConns))
 			conn.Close()
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tensorgrid/tensorgrid/nodeagent/cgroup"
@@ -229,4 +230,21 @@ func TestPlainPaths(t *testing.T) {
 			t.Errorf("%q: got %q want %q", in, got, want)
 		}
 	}
+}
+
+// TestRefusalsDoNotFillTheLog: of many at once one is written, and the next says how many were left out.
+func TestRefusalsDoNotFillTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out strings.Builder
+		log := slog.New(slog.NewTextHandler(&out, nil))
+		var i intake
+		for range 2000 {
+			i.warn(log, "refused", errors.New("x"))
+		}
+		time.Sleep(logEvery)
+		i.warn(log, "refused", errors.New("x"))
+		if n := strings.Count(out.String(), "\n"); n != 2 || !strings.Contains(out.String(), "left_out=1999") {
+			t.Errorf("%d lines: %s", n, out.String())
+		}
+	})
 }
