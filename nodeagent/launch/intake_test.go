@@ -85,8 +85,7 @@ func TestShepherdsRequestsAreSmall(t *testing.T) {
 		head := `{"id":1,"kill":{"job":1073741824}}`
 		head += strings.Repeat(" ", c.size-4-len(head))
 		msg := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, uint32(c.size)), uint32(len(head)))
-		_, err = conn.Write(append(msg, head...))
-		must(t, err)
+		conn.Write(append(msg, head...)) // one that is refused may be closed by now
 		conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 		var r launch.Reply
 		if err := launch.ReadFrame(conn, &r); (err == nil) != c.ok {
@@ -98,10 +97,9 @@ func TestShepherdsRequestsAreSmall(t *testing.T) {
 		conn, err := n.dialAs(agentID)
 		must(t, err)
 		defer conn.Close()
-		must(t, launch.WriteRequest(conn, &launch.Request{List: true}))
 		conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 		var r launch.Reply
-		if launch.ReadFrame(conn, &r) != nil {
+		if launch.WriteRequest(conn, &launch.Request{List: true}) != nil || launch.ReadFrame(conn, &r) != nil {
 			refused++
 		}
 	}
