@@ -4,7 +4,7 @@ go 1.26.0
 
 require (
 	github.com/hashicorp/go-hclog v1.6.2
-	github.com/hashicorp/raft v1.7.3
+	github.com/hashicorp/raft v1.7.3 // with raft-boltdb v2.3.1 and go-metrics v0.5.4: raft v1.8.0 does not build with them
 	github.com/hashicorp/raft-boltdb/v2 v2.3.1
 	github.com/rogpeppe/go-internal v1.16.0
 	github.com/tidwall/btree v1.8.2
