@@ -78,7 +78,7 @@ type Config struct {
 	// Raft's heartbeat and election timeout. A failover takes one to two of them.
 	HeartbeatTimeout time.Duration `conf:"RaftTimeout,seconds,500ms,restart"`
 	// Starts a snapshot after that much log, in MiB.
-	SnapshotBytes int64 `conf:"SnapshotSize,mib,64,restart"`
+	SnapshotBytes int64 `conf:"SnapshotSize,mib,256,restart"`
 	// Users who may act on the jobs of others and on nodes.
 	Operators []string `conf:"Operators,list,,reload"`
 	// Users who may do everything; root is one.

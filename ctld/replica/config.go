@@ -16,7 +16,7 @@ import (
 // Defaults of Config.
 const (
 	DefaultHeartbeatTimeout = 500 * time.Millisecond
-	DefaultSnapshotBytes    = 128 << 20
+	DefaultSnapshotBytes    = 256 << 20
 	// MaxVoters bounds the list of controllers: more voters make each write slower and nothing safer.
 	MaxVoters = 7
 )
@@ -63,7 +63,7 @@ type Config struct {
 	// HeartbeatTimeout is how long a follower waits for the leader before it stands for election
 	// (default 500 ms); losing the leader costs about twice that.
 	HeartbeatTimeout time.Duration
-	// SnapshotBytes of applied entries start a snapshot (default 128 MiB), or as many as the last
+	// SnapshotBytes of applied entries start a snapshot (default 256 MiB), or as many as the last
 	// snapshot was long if that is more.
 	SnapshotBytes int64
 	// Feature is the level that the entries are written with (default 1).

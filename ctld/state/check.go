@@ -74,9 +74,20 @@ func (c *checker) records() {
 		c.fail("dependencies: %d watched ids and %d names, the records have %d and %d",
 			len(c.p.dependents), len(c.p.singles), len(priv.dependents), len(priv.singles))
 	}
-	if !reflect.DeepEqual(c.p.edges, priv.edges) || len(c.p.watching) != len(priv.watching) || len(c.p.parsed) != len(priv.parsed) || c.p.names.Len() != priv.names.Len() {
-		c.fail("dependencies: %v jobs named by %d records in %d texts, %d names; the records have %v, %d, %d, %d", c.p.edges,
-			len(c.p.watching), len(c.p.parsed), c.p.names.Len(), priv.edges, len(priv.watching), len(priv.parsed), priv.names.Len())
+	if !reflect.DeepEqual(c.p.edges, priv.edges) || len(c.p.watching) != len(priv.watching) || len(c.p.parsed) != len(priv.parsed) {
+		c.fail("dependencies: %v jobs named by %d records in %d texts; the records have %v, %d, %d", c.p.edges,
+			len(c.p.watching), len(c.p.parsed), priv.edges, len(priv.watching), len(priv.parsed))
+	}
+	if c.p.names != nil {
+		live := 0
+		for j := range fresh.Live() {
+			if isLive(j) {
+				live++
+			}
+		}
+		if c.p.names.Len() != live {
+			c.fail("%d names are noted for %d live records", c.p.names.Len(), live)
+		}
 	}
 	if !reflect.DeepEqual(c.p.arrayStats, priv.arrayStats) {
 		c.fail("the counts of arrays are not those of their records")

@@ -138,7 +138,7 @@ type private struct {
 	watching   map[uint32]*watch                       // what each record that waits for others waits for
 	parsed     map[string]*parsedDep                   // dependencies of those, by text
 	edges      map[uint32]int                          // uid -> jobs named by the dependencies of those
-	names      *btree.BTreeG[nameKey]                  // live records by user and name
+	names      *btree.BTreeG[nameKey]                  // live records by user and name; nil until a singleton asks
 	nameSeed   maphash.Seed
 	unstarted  int                      // records that waiting array tasks will still need
 	classNums  uint32                   // last class number given
@@ -184,7 +184,6 @@ func newPrivate() private {
 		watching:   map[uint32]*watch{},
 		parsed:     map[string]*parsedDep{},
 		edges:      map[uint32]int{},
-		names:      btree.NewBTreeGOptions(lessName, btree.Options{NoLocks: true}),
 		nameSeed:   maphash.MakeSeed(),
 		orphanKeys: byEnd(),
 		arrayStats: map[uint32]*arrayStat{},

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"hash/maphash"
 
+	"github.com/tidwall/btree"
+
 	"github.com/tensorgrid/tensorgrid/internal/job"
 )
 
@@ -39,8 +41,11 @@ func (t *Tx) nameKey(j *Job) nameKey {
 	return nameKey{maphash.String(t.nameSeed, j.Spec.Name) ^ uint64(j.Spec.UID)*spread, j.ID}
 }
 
-// indexNames keeps live records by name.
+// indexNames keeps live records by name, once somebody has asked for them.
 func (t *Tx) indexNames(old, j *Job) {
+	if t.names == nil {
+		return
+	}
 	was, is := old != nil && isLive(old), j != nil && isLive(j)
 	if was && is && (old.Spec == j.Spec || old.Spec.Name == j.Spec.Name) {
 		return
@@ -53,9 +58,24 @@ func (t *Tx) indexNames(old, j *Job) {
 	}
 }
 
+// needNames makes the index of names when the first singleton asks. Most clusters never do, and keeping it
+// was an eighth of the cost of a submission.
+func (t *Tx) needNames() {
+	if t.names != nil {
+		return
+	}
+	t.names = btree.NewBTreeGOptions(lessName, btree.Options{NoLocks: true})
+	for j := range t.Live() {
+		if isLive(j) {
+			t.names.Set(t.nameKey(j))
+		}
+	}
+}
+
 // eachNamesake walks the live records that a singleton waits for: of the same user and name, that
 // came before it and are no part of the same array.
 func (t *Tx) eachNamesake(j *Job, f func(*Job) bool) {
+	t.needNames()
 	key := t.nameKey(j)
 	t.names.Ascend(nameKey{hash: key.hash}, func(k nameKey) bool {
 		if !lessName(k, key) {
