@@ -308,8 +308,6 @@ func TestReleaseWhileBusy(t *testing.T) {
 		if r := s.report(); r.EpilogError != "" {
 			t.Errorf("report %v", r)
 		}
-		h.launcher.mu.Lock()
-		defer h.launcher.mu.Unlock()
 		if len(h.launcher.asked(isKill)) == 0 {
 			t.Error("nothing was killed")
 		}
