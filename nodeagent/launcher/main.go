@@ -9,17 +9,48 @@ import (
 	"math"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tensorgrid/tensorgrid/internal/version"
 	"github.com/tensorgrid/tensorgrid/nodeagent/launch/server"
 )
 
+const usage = `Usage: gnode-launch [-f FILE]
+
+The small part of a node that runs as root: it checks launch credentials and starts steps. It takes orders
+on a local socket only, and believes none of them without a controller's signature.
+
+  -f FILE          launch.conf (default: /etc/tensorgrid/launch.conf); root's, and writable by root only
+  -V, --version    print the version and end
+  -h, --help       print this and end
+
+Example: gnode-launch -f /etc/tensorgrid/launch.conf
+`
+
 func main() {
-	conf := flag.String("f", "/etc/tensorgrid/launch.conf", "configuration; root's, and writable by root only")
+	conf := flag.String("f", "/etc/tensorgrid/launch.conf", "")
+	var show bool
+	flag.BoolVar(&show, "V", false, "")
+	flag.BoolVar(&show, "version", false, "")
+	flag.Usage = func() { fmt.Fprint(flag.CommandLine.Output(), usage) }
 	flag.Parse()
+	if show {
+		fmt.Println("gnode-launch", version.Version)
+		return
+	}
+	if flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "gnode-launch: unknown word %q\nTry 'gnode-launch --help'.\n", flag.Arg(0))
+		os.Exit(2)
+	}
+	// Starts are short pieces of work between system calls: one processor does them with the least
+	// passing around, and leaves the others to the jobs.
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(1)
+	}
 	if err := run(*conf, slog.New(slog.NewTextHandler(os.Stderr, nil))); err != nil {
 		fmt.Fprintln(os.Stderr, "gnode-launch:", err)
 		os.Exit(1)
