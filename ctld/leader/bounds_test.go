@@ -82,6 +82,7 @@ func TestInboxIsBounded(t *testing.T) {
 		b.log.gate = nil
 		b.log.mu.Unlock()
 		close(gate)
+		time.Sleep(time.Second) // in virtual time: acknowledgements wait shortly for a launch to go with
 		acks := 0
 		for _, m := range a.take() {
 			if n := len(m.GetAcks().GetKeys()); n > maxBatch {
