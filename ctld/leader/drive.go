@@ -165,7 +165,7 @@ func (s *session) overdue(d *desk, now time.Time) (waiting int) {
 		if drain {
 			why := fmt.Sprintf("Launch of job %d not answered within %s, %d times in a row: connection timed out (ETIMEDOUT)",
 				late.job, timeout, launchStrikes)
-			go s.drain(why) // it may wait for the log
+			go s.drain(why, controllerItself) // it may wait for the log
 		}
 	}
 	return waiting

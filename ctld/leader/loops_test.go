@@ -105,6 +105,18 @@ func TestProblemDrains(t *testing.T) {
 		if !acked {
 			t.Error("the heartbeat was not acknowledged")
 		}
+		a.beat()
+		time.Sleep(2 * time.Second)
+		if _, f, why := b.node("n1"); f&node.Drain != 0 || why != "" {
+			t.Errorf("without a complaint: flags %v, reason %q", f, why)
+		}
+		// What an administrator said stays, whatever the agent thinks of its node.
+		b.apply(&logpb.Command{Of: &logpb.Command_NodeUpdate{NodeUpdate: &logpb.NodeUpdate{
+			Nodes: []string{"n1"}, State: "DRAIN", Reason: "fan", Caller: &logpb.Caller{User: "root", Operator: true}}}})
+		time.Sleep(2 * time.Second)
+		if _, f, why := b.node("n1"); f&node.Drain == 0 || why != "fan" {
+			t.Errorf("an administrator's drain: flags %v, reason %q", f, why)
+		}
 	})
 }
 

@@ -78,8 +78,11 @@ func (s *session) heartbeat(b *nodepb.Heartbeat) {
 		news = b.GetProblem() != "" && b.GetProblem() != h.problem
 		h.load, h.freeMem, h.steps, h.problem = b.GetLoad(), b.GetFreeMem(), b.GetSteps(), clip(b.GetProblem())
 	})
-	if news {
-		s.drain(b.GetProblem())
+	switch {
+	case news:
+		s.drain(b.GetProblem(), agentItself)
+	case b.GetProblem() == "":
+		s.lift()
 	}
 	ack := &nodepb.HeartbeatAck{Seq: b.GetSeq(), Term: s.t.number}
 	s.mu.Lock()
@@ -98,17 +101,32 @@ func (s *session) heartbeat(b *nodepb.Heartbeat) {
 }
 
 // drain takes the node out of use for that reason, unless somebody has done so before.
-func (s *session) drain(why string) {
+func (s *session) drain(why string, who *logpb.Caller) {
 	if n := s.l.Log.View().Node(s.node); n != nil && n.Flags&node.Drain != 0 {
 		return
 	}
 	s.l.Logger.Warn("draining node", "node", s.node, "reason", why)
 	s.say(saying{cmd: &logpb.Command{Of: &logpb.Command_NodeUpdate{NodeUpdate: &logpb.NodeUpdate{
-		Nodes: []string{s.node}, State: "DRAIN", Reason: clip(why), Caller: controllerItself}}}})
+		Nodes: []string{s.node}, State: "DRAIN", Reason: clip(why), Caller: who}}}})
+}
+
+// lift takes back a drain that the agent's own word caused, when it has no complaint any more: a disk
+// that was full for a moment needs no administrator. A drain of anybody else's stays.
+func (s *session) lift() {
+	n := s.l.Log.View().Node(s.node)
+	if n == nil || n.Flags&node.Drain == 0 || n.ReasonUser != agentItself.User {
+		return
+	}
+	s.l.Logger.Info("node is well again", "node", s.node, "was", n.Reason)
+	s.say(saying{cmd: &logpb.Command{Of: &logpb.Command_NodeUpdate{NodeUpdate: &logpb.NodeUpdate{
+		Nodes: []string{s.node}, State: "UNDRAIN", Caller: agentItself}}}})
 }
 
 // controllerItself is who acts when no person does.
 var controllerItself = &logpb.Caller{User: "root", Operator: true}
+
+// agentItself is who drains a node that says itself that it can take no jobs.
+var agentItself = &logpb.Caller{User: "gnoded", Operator: true}
 
 // launched takes the answer to one launch.
 func (s *session) launched(r *nodepb.LaunchResult) {
