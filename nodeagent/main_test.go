@@ -207,7 +207,7 @@ func TestClaimAndListen(t *testing.T) {
 	if _, err := claim(p, nil); err == nil || !strings.Contains(err.Error(), "another agent") {
 		t.Errorf("a second agent: %v", err)
 	}
-	l, err := listen(p.socket, &identity{})
+	l, err := listen(p.socket, &identity{uid: os.Getuid(), gid: os.Getgid()})
 	if err != nil {
 		t.Fatal(err)
 	}
