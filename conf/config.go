@@ -60,6 +60,12 @@ type Config struct {
 	ReturnToService uint32 `conf:"ReturnToService,count,1,reload"`
 	// How long a job that may be requeued outlives the last word of a leader. 0 ends no job by lease.
 	JobLease time.Duration `conf:"JobLease,seconds,0,reload"`
+	// A program that the leader runs to cut a silent node off (power, network) before its jobs that may
+	// be requeued start elsewhere. It gets the node's name as argument; exit code 0 means that nothing
+	// can be alive there.
+	FenceProgram string `conf:"FenceProgram,path,,reload"`
+	// Ends a FenceProgram that hangs; it is tried again.
+	FenceTimeout time.Duration `conf:"FenceTimeout,seconds,60,reload"`
 	// A program that runs as root on each node before a job, with a fixed environment. The launcher's
 	// own file decides; this line is what people are shown.
 	Prolog string `conf:"Prolog,path,,reload"`
@@ -79,6 +85,25 @@ type Config struct {
 	HeartbeatTimeout time.Duration `conf:"RaftTimeout,seconds,500ms,restart"`
 	// Starts a snapshot after that much log, in MiB.
 	SnapshotBytes int64 `conf:"SnapshotSize,mib,256,restart"`
+	// How often the replicas compare a hash of their state; one that differs halts. 0 = never.
+	StateHashInterval time.Duration `conf:"StateHashInterval,seconds,300,reload"`
+	// Free space that must be where the log is, in MiB: a controller with less hands leadership over
+	// and stops, before the disk is full.
+	StateReserve int64 `conf:"StateReserve,mib,64,restart"`
+	// Where controllers write who did what, one JSON object a line; %c is the replica's name. Empty =
+	// audit.log in StateDir.
+	AuditLog string `conf:"AuditLog,path,,restart"`
+	// The CA's key, for controllers that give certificates to joining daemons and renew them. Empty =
+	// ca.key in TLSDir if it is there; without it a controller gives none.
+	IssuerKey string `conf:"IssuerKey,path,,restart"`
+	// How long the certificates live that controllers give; daemons renew them after two thirds.
+	CertLife time.Duration `conf:"CertLife,seconds,2592000,reload"`
+	// Login hosts, by certificate name, whose gnoded --login may vouch for users.
+	LoginNodes []string `conf:"LoginNodes,list,,reload"`
+	// Socket of gnoded --login on a login host.
+	LoginSocket string `conf:"LoginSocket,path,/run/tensorgrid/login.sock,restart"`
+	// Wallets that stand for local users: 0xADDRESS=user, comma list.
+	Wallets []string `conf:"Wallets,list,,reload"`
 	// Users who may act on the jobs of others and on nodes.
 	Operators []string `conf:"Operators,list,,reload"`
 	// Users who may do everything; root is one.
@@ -111,6 +136,8 @@ type Controller struct {
 	Port uint32 `conf:"Port,count,6817,restart"`
 	// Port for raft (mutual TLS).
 	RaftPort uint32 `conf:"RaftPort,count,6816,restart"`
+	// Port for commands from other hosts (TLS, a token or wallet with each call). 0 = closed.
+	UserPort uint32 `conf:"UserPort,count,0,restart"`
 	// Socket for the commands of local users; %c is the replica's name.
 	Socket string `conf:"Socket,path,/run/tensorgrid/%c.sock,restart"`
 	// Folder of log and snapshots, mode 0700; %c is the replica's name.
@@ -197,6 +224,9 @@ type Partition struct {
 	AllowQOS []string `conf:"AllowQos,list,,reload"`
 	// NO, or EXCLUSIVE: each job gets whole nodes. YES and FORCE are refused.
 	OverSubscribe string `conf:"OverSubscribe,word:NO|EXCLUSIVE,NO,reload"`
+	// How long a job here that may be requeued outlives the last word of a leader, in seconds; 0 = never
+	// ended by lease. Default: JobLease of the cluster, else 10 minutes for jobs that ask --requeue.
+	JobLease int64 `conf:"JobLease,timelimit,,reload"`
 	// Hides the partition from listings without --all.
 	Hidden bool `conf:"Hidden,bool,NO,reload"`
 	// Only root may submit.

@@ -90,6 +90,61 @@ func (ControlRequest_Op) EnumDescriptor() ([]byte, []int) {
 	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{27, 0}
 }
 
+type ChangeControllerRequest_Op int32
+
+const (
+	ChangeControllerRequest_NONE     ChangeControllerRequest_Op = 0
+	ChangeControllerRequest_ADD      ChangeControllerRequest_Op = 1
+	ChangeControllerRequest_PROMOTE  ChangeControllerRequest_Op = 2
+	ChangeControllerRequest_REMOVE   ChangeControllerRequest_Op = 3
+	ChangeControllerRequest_TRANSFER ChangeControllerRequest_Op = 4
+)
+
+// Enum value maps for ChangeControllerRequest_Op.
+var (
+	ChangeControllerRequest_Op_name = map[int32]string{
+		0: "NONE",
+		1: "ADD",
+		2: "PROMOTE",
+		3: "REMOVE",
+		4: "TRANSFER",
+	}
+	ChangeControllerRequest_Op_value = map[string]int32{
+		"NONE":     0,
+		"ADD":      1,
+		"PROMOTE":  2,
+		"REMOVE":   3,
+		"TRANSFER": 4,
+	}
+)
+
+func (x ChangeControllerRequest_Op) Enum() *ChangeControllerRequest_Op {
+	p := new(ChangeControllerRequest_Op)
+	*p = x
+	return p
+}
+
+func (x ChangeControllerRequest_Op) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ChangeControllerRequest_Op) Descriptor() protoreflect.EnumDescriptor {
+	return file_ctldpb_ctld_proto_enumTypes[1].Descriptor()
+}
+
+func (ChangeControllerRequest_Op) Type() protoreflect.EnumType {
+	return &file_ctldpb_ctld_proto_enumTypes[1]
+}
+
+func (x ChangeControllerRequest_Op) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ChangeControllerRequest_Op.Descriptor instead.
+func (ChangeControllerRequest_Op) EnumDescriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{52, 0}
+}
+
 // ReadOptions asks for consistency; linearizable unless stale is set.
 type ReadOptions struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -4258,6 +4313,936 @@ func (x *JobOutputResponse) GetEnd() bool {
 	return false
 }
 
+type ListControllersRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListControllersRequest) Reset() {
+	*x = ListControllersRequest{}
+	mi := &file_ctldpb_ctld_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListControllersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListControllersRequest) ProtoMessage() {}
+
+func (x *ListControllersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ctldpb_ctld_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListControllersRequest.ProtoReflect.Descriptor instead.
+func (*ListControllersRequest) Descriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{49}
+}
+
+type ListControllersResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Info          *ReadInfo              `protobuf:"bytes,1,opt,name=info,proto3" json:"info,omitempty"`
+	Controllers   []*ControllerInfo      `protobuf:"bytes,2,rep,name=controllers,proto3" json:"controllers,omitempty"`
+	Feature       uint32                 `protobuf:"varint,3,opt,name=feature,proto3" json:"feature,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListControllersResponse) Reset() {
+	*x = ListControllersResponse{}
+	mi := &file_ctldpb_ctld_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListControllersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListControllersResponse) ProtoMessage() {}
+
+func (x *ListControllersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ctldpb_ctld_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListControllersResponse.ProtoReflect.Descriptor instead.
+func (*ListControllersResponse) Descriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *ListControllersResponse) GetInfo() *ReadInfo {
+	if x != nil {
+		return x.Info
+	}
+	return nil
+}
+
+func (x *ListControllersResponse) GetControllers() []*ControllerInfo {
+	if x != nil {
+		return x.Controllers
+	}
+	return nil
+}
+
+func (x *ListControllersResponse) GetFeature() uint32 {
+	if x != nil {
+		return x.Feature
+	}
+	return 0
+}
+
+// ControllerInfo is one member as the leader sees it. lag counts log entries behind the leader.
+type ControllerInfo struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	Port          uint32                 `protobuf:"varint,3,opt,name=port,proto3" json:"port,omitempty"`
+	RaftPort      uint32                 `protobuf:"varint,4,opt,name=raft_port,json=raftPort,proto3" json:"raft_port,omitempty"`
+	Role          string                 `protobuf:"bytes,5,opt,name=role,proto3" json:"role,omitempty"` // leader, follower, candidate, learner, blank; "" when it does not answer
+	Voter         bool                   `protobuf:"varint,6,opt,name=voter,proto3" json:"voter,omitempty"`
+	Up            bool                   `protobuf:"varint,7,opt,name=up,proto3" json:"up,omitempty"`
+	Error         string                 `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"` // why it does not answer
+	Applied       uint64                 `protobuf:"varint,9,opt,name=applied,proto3" json:"applied,omitempty"`
+	LastIndex     uint64                 `protobuf:"varint,10,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
+	Lag           uint64                 `protobuf:"varint,11,opt,name=lag,proto3" json:"lag,omitempty"`
+	Version       string                 `protobuf:"bytes,12,opt,name=version,proto3" json:"version,omitempty"`
+	FeatureMax    uint32                 `protobuf:"varint,13,opt,name=feature_max,json=featureMax,proto3" json:"feature_max,omitempty"` // newest feature level that its program knows
+	ContactMs     int64                  `protobuf:"varint,14,opt,name=contact_ms,json=contactMs,proto3" json:"contact_ms,omitempty"`    // how long ago it heard the leader
+	UptimeMs      int64                  `protobuf:"varint,15,opt,name=uptime_ms,json=uptimeMs,proto3" json:"uptime_ms,omitempty"`
+	StateFree     int64                  `protobuf:"varint,16,opt,name=state_free,json=stateFree,proto3" json:"state_free,omitempty"` // bytes free where its log is
+	Configured    bool                   `protobuf:"varint,17,opt,name=configured,proto3" json:"configured,omitempty"`                // has a ControllerName line in the leader's file
+	UserPort      uint32                 `protobuf:"varint,18,opt,name=user_port,json=userPort,proto3" json:"user_port,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ControllerInfo) Reset() {
+	*x = ControllerInfo{}
+	mi := &file_ctldpb_ctld_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ControllerInfo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ControllerInfo) ProtoMessage() {}
+
+func (x *ControllerInfo) ProtoReflect() protoreflect.Message {
+	mi := &file_ctldpb_ctld_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ControllerInfo.ProtoReflect.Descriptor instead.
+func (*ControllerInfo) Descriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *ControllerInfo) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ControllerInfo) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *ControllerInfo) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *ControllerInfo) GetRaftPort() uint32 {
+	if x != nil {
+		return x.RaftPort
+	}
+	return 0
+}
+
+func (x *ControllerInfo) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *ControllerInfo) GetVoter() bool {
+	if x != nil {
+		return x.Voter
+	}
+	return false
+}
+
+func (x *ControllerInfo) GetUp() bool {
+	if x != nil {
+		return x.Up
+	}
+	return false
+}
+
+func (x *ControllerInfo) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *ControllerInfo) GetApplied() uint64 {
+	if x != nil {
+		return x.Applied
+	}
+	return 0
+}
+
+func (x *ControllerInfo) GetLastIndex() uint64 {
+	if x != nil {
+		return x.LastIndex
+	}
+	return 0
+}
+
+func (x *ControllerInfo) GetLag() uint64 {
+	if x != nil {
+		return x.Lag
+	}
+	return 0
+}
+
+func (x *ControllerInfo) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *ControllerInfo) GetFeatureMax() uint32 {
+	if x != nil {
+		return x.FeatureMax
+	}
+	return 0
+}
+
+func (x *ControllerInfo) GetContactMs() int64 {
+	if x != nil {
+		return x.ContactMs
+	}
+	return 0
+}
+
+func (x *ControllerInfo) GetUptimeMs() int64 {
+	if x != nil {
+		return x.UptimeMs
+	}
+	return 0
+}
+
+func (x *ControllerInfo) GetStateFree() int64 {
+	if x != nil {
+		return x.StateFree
+	}
+	return 0
+}
+
+func (x *ControllerInfo) GetConfigured() bool {
+	if x != nil {
+		return x.Configured
+	}
+	return false
+}
+
+func (x *ControllerInfo) GetUserPort() uint32 {
+	if x != nil {
+		return x.UserPort
+	}
+	return 0
+}
+
+type ChangeControllerRequest struct {
+	state         protoimpl.MessageState     `protogen:"open.v1"`
+	Op            ChangeControllerRequest_Op `protobuf:"varint,1,opt,name=op,proto3,enum=tensorgrid.ctld.ChangeControllerRequest_Op" json:"op,omitempty"`
+	Name          string                     `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`       // TRANSFER: "" = whoever is most advanced
+	Address       string                     `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"` // ADD: where others reach it; "" = its ControllerName line
+	Port          uint32                     `protobuf:"varint,4,opt,name=port,proto3" json:"port,omitempty"`
+	RaftPort      uint32                     `protobuf:"varint,5,opt,name=raft_port,json=raftPort,proto3" json:"raft_port,omitempty"`
+	UserPort      uint32                     `protobuf:"varint,6,opt,name=user_port,json=userPort,proto3" json:"user_port,omitempty"`
+	Force         bool                       `protobuf:"varint,7,opt,name=force,proto3" json:"force,omitempty"` // REMOVE: also when the rest would have no majority of replicas that answer
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeControllerRequest) Reset() {
+	*x = ChangeControllerRequest{}
+	mi := &file_ctldpb_ctld_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeControllerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeControllerRequest) ProtoMessage() {}
+
+func (x *ChangeControllerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ctldpb_ctld_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeControllerRequest.ProtoReflect.Descriptor instead.
+func (*ChangeControllerRequest) Descriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *ChangeControllerRequest) GetOp() ChangeControllerRequest_Op {
+	if x != nil {
+		return x.Op
+	}
+	return ChangeControllerRequest_NONE
+}
+
+func (x *ChangeControllerRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ChangeControllerRequest) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *ChangeControllerRequest) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *ChangeControllerRequest) GetRaftPort() uint32 {
+	if x != nil {
+		return x.RaftPort
+	}
+	return 0
+}
+
+func (x *ChangeControllerRequest) GetUserPort() uint32 {
+	if x != nil {
+		return x.UserPort
+	}
+	return 0
+}
+
+func (x *ChangeControllerRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+type ChangeControllerResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Text          string                 `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeControllerResponse) Reset() {
+	*x = ChangeControllerResponse{}
+	mi := &file_ctldpb_ctld_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeControllerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeControllerResponse) ProtoMessage() {}
+
+func (x *ChangeControllerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ctldpb_ctld_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeControllerResponse.ProtoReflect.Descriptor instead.
+func (*ChangeControllerResponse) Descriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *ChangeControllerResponse) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+type SaveSnapshotRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SaveSnapshotRequest) Reset() {
+	*x = SaveSnapshotRequest{}
+	mi := &file_ctldpb_ctld_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SaveSnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SaveSnapshotRequest) ProtoMessage() {}
+
+func (x *SaveSnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ctldpb_ctld_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SaveSnapshotRequest.ProtoReflect.Descriptor instead.
+func (*SaveSnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{54}
+}
+
+// The first message carries no data but what the backup is of; the others its bytes in order.
+type SaveSnapshotResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	Index         uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
+	TimeMs        int64                  `protobuf:"varint,3,opt,name=time_ms,json=timeMs,proto3" json:"time_ms,omitempty"`
+	Feature       uint32                 `protobuf:"varint,4,opt,name=feature,proto3" json:"feature,omitempty"`
+	Cluster       string                 `protobuf:"bytes,5,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Sha256        []byte                 `protobuf:"bytes,6,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SaveSnapshotResponse) Reset() {
+	*x = SaveSnapshotResponse{}
+	mi := &file_ctldpb_ctld_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SaveSnapshotResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SaveSnapshotResponse) ProtoMessage() {}
+
+func (x *SaveSnapshotResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ctldpb_ctld_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SaveSnapshotResponse.ProtoReflect.Descriptor instead.
+func (*SaveSnapshotResponse) Descriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *SaveSnapshotResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *SaveSnapshotResponse) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *SaveSnapshotResponse) GetTimeMs() int64 {
+	if x != nil {
+		return x.TimeMs
+	}
+	return 0
+}
+
+func (x *SaveSnapshotResponse) GetFeature() uint32 {
+	if x != nil {
+		return x.Feature
+	}
+	return 0
+}
+
+func (x *SaveSnapshotResponse) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *SaveSnapshotResponse) GetSha256() []byte {
+	if x != nil {
+		return x.Sha256
+	}
+	return nil
+}
+
+type CreateJoinTokenRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Role          string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
+	Names         string                 `protobuf:"bytes,2,opt,name=names,proto3" json:"names,omitempty"`
+	TtlMs         int64                  `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	Uses          uint32                 `protobuf:"varint,4,opt,name=uses,proto3" json:"uses,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateJoinTokenRequest) Reset() {
+	*x = CreateJoinTokenRequest{}
+	mi := &file_ctldpb_ctld_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateJoinTokenRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateJoinTokenRequest) ProtoMessage() {}
+
+func (x *CreateJoinTokenRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ctldpb_ctld_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateJoinTokenRequest.ProtoReflect.Descriptor instead.
+func (*CreateJoinTokenRequest) Descriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *CreateJoinTokenRequest) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *CreateJoinTokenRequest) GetNames() string {
+	if x != nil {
+		return x.Names
+	}
+	return ""
+}
+
+func (x *CreateJoinTokenRequest) GetTtlMs() int64 {
+	if x != nil {
+		return x.TtlMs
+	}
+	return 0
+}
+
+func (x *CreateJoinTokenRequest) GetUses() uint32 {
+	if x != nil {
+		return x.Uses
+	}
+	return 0
+}
+
+type CreateJoinTokenResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	ExpiresMs     int64                  `protobuf:"varint,3,opt,name=expires_ms,json=expiresMs,proto3" json:"expires_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateJoinTokenResponse) Reset() {
+	*x = CreateJoinTokenResponse{}
+	mi := &file_ctldpb_ctld_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateJoinTokenResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateJoinTokenResponse) ProtoMessage() {}
+
+func (x *CreateJoinTokenResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ctldpb_ctld_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateJoinTokenResponse.ProtoReflect.Descriptor instead.
+func (*CreateJoinTokenResponse) Descriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *CreateJoinTokenResponse) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+func (x *CreateJoinTokenResponse) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *CreateJoinTokenResponse) GetExpiresMs() int64 {
+	if x != nil {
+		return x.ExpiresMs
+	}
+	return 0
+}
+
+type ListJoinTokensRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListJoinTokensRequest) Reset() {
+	*x = ListJoinTokensRequest{}
+	mi := &file_ctldpb_ctld_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListJoinTokensRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListJoinTokensRequest) ProtoMessage() {}
+
+func (x *ListJoinTokensRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ctldpb_ctld_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListJoinTokensRequest.ProtoReflect.Descriptor instead.
+func (*ListJoinTokensRequest) Descriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{58}
+}
+
+type ListJoinTokensResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tokens        []*JoinToken           `protobuf:"bytes,1,rep,name=tokens,proto3" json:"tokens,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListJoinTokensResponse) Reset() {
+	*x = ListJoinTokensResponse{}
+	mi := &file_ctldpb_ctld_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListJoinTokensResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListJoinTokensResponse) ProtoMessage() {}
+
+func (x *ListJoinTokensResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ctldpb_ctld_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListJoinTokensResponse.ProtoReflect.Descriptor instead.
+func (*ListJoinTokensResponse) Descriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *ListJoinTokensResponse) GetTokens() []*JoinToken {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
+type JoinToken struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Role          string                 `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
+	Names         string                 `protobuf:"bytes,3,opt,name=names,proto3" json:"names,omitempty"`
+	ExpiresMs     int64                  `protobuf:"varint,4,opt,name=expires_ms,json=expiresMs,proto3" json:"expires_ms,omitempty"`
+	Uses          uint32                 `protobuf:"varint,5,opt,name=uses,proto3" json:"uses,omitempty"`
+	UsedBy        []string               `protobuf:"bytes,6,rep,name=used_by,json=usedBy,proto3" json:"used_by,omitempty"`
+	CreatedBy     string                 `protobuf:"bytes,7,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
+	CreatedMs     int64                  `protobuf:"varint,8,opt,name=created_ms,json=createdMs,proto3" json:"created_ms,omitempty"`
+	Revoked       bool                   `protobuf:"varint,9,opt,name=revoked,proto3" json:"revoked,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JoinToken) Reset() {
+	*x = JoinToken{}
+	mi := &file_ctldpb_ctld_proto_msgTypes[60]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JoinToken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JoinToken) ProtoMessage() {}
+
+func (x *JoinToken) ProtoReflect() protoreflect.Message {
+	mi := &file_ctldpb_ctld_proto_msgTypes[60]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JoinToken.ProtoReflect.Descriptor instead.
+func (*JoinToken) Descriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{60}
+}
+
+func (x *JoinToken) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *JoinToken) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *JoinToken) GetNames() string {
+	if x != nil {
+		return x.Names
+	}
+	return ""
+}
+
+func (x *JoinToken) GetExpiresMs() int64 {
+	if x != nil {
+		return x.ExpiresMs
+	}
+	return 0
+}
+
+func (x *JoinToken) GetUses() uint32 {
+	if x != nil {
+		return x.Uses
+	}
+	return 0
+}
+
+func (x *JoinToken) GetUsedBy() []string {
+	if x != nil {
+		return x.UsedBy
+	}
+	return nil
+}
+
+func (x *JoinToken) GetCreatedBy() string {
+	if x != nil {
+		return x.CreatedBy
+	}
+	return ""
+}
+
+func (x *JoinToken) GetCreatedMs() int64 {
+	if x != nil {
+		return x.CreatedMs
+	}
+	return 0
+}
+
+func (x *JoinToken) GetRevoked() bool {
+	if x != nil {
+		return x.Revoked
+	}
+	return false
+}
+
+type RevokeJoinTokenRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeJoinTokenRequest) Reset() {
+	*x = RevokeJoinTokenRequest{}
+	mi := &file_ctldpb_ctld_proto_msgTypes[61]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeJoinTokenRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeJoinTokenRequest) ProtoMessage() {}
+
+func (x *RevokeJoinTokenRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ctldpb_ctld_proto_msgTypes[61]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeJoinTokenRequest.ProtoReflect.Descriptor instead.
+func (*RevokeJoinTokenRequest) Descriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{61}
+}
+
+func (x *RevokeJoinTokenRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type RevokeJoinTokenResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeJoinTokenResponse) Reset() {
+	*x = RevokeJoinTokenResponse{}
+	mi := &file_ctldpb_ctld_proto_msgTypes[62]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeJoinTokenResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeJoinTokenResponse) ProtoMessage() {}
+
+func (x *RevokeJoinTokenResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ctldpb_ctld_proto_msgTypes[62]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeJoinTokenResponse.ProtoReflect.Descriptor instead.
+func (*RevokeJoinTokenResponse) Descriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{62}
+}
+
 var File_ctldpb_ctld_proto protoreflect.FileDescriptor
 
 const file_ctldpb_ctld_proto_rawDesc = "" +
@@ -4694,7 +5679,92 @@ const file_ctldpb_ctld_proto_rawDesc = "" +
 	"\x03run\x18\x05 \x01(\x05R\x03run\"9\n" +
 	"\x11JobOutputResponse\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\x12\x10\n" +
-	"\x03end\x18\x02 \x01(\bR\x03end2\x91\v\n" +
+	"\x03end\x18\x02 \x01(\bR\x03end\"\x18\n" +
+	"\x16ListControllersRequest\"\xa5\x01\n" +
+	"\x17ListControllersResponse\x12-\n" +
+	"\x04info\x18\x01 \x01(\v2\x19.tensorgrid.ctld.ReadInfoR\x04info\x12A\n" +
+	"\vcontrollers\x18\x02 \x03(\v2\x1f.tensorgrid.ctld.ControllerInfoR\vcontrollers\x12\x18\n" +
+	"\afeature\x18\x03 \x01(\rR\afeature\"\xdd\x03\n" +
+	"\x0eControllerInfo\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x12\n" +
+	"\x04port\x18\x03 \x01(\rR\x04port\x12\x1b\n" +
+	"\traft_port\x18\x04 \x01(\rR\braftPort\x12\x12\n" +
+	"\x04role\x18\x05 \x01(\tR\x04role\x12\x14\n" +
+	"\x05voter\x18\x06 \x01(\bR\x05voter\x12\x0e\n" +
+	"\x02up\x18\a \x01(\bR\x02up\x12\x14\n" +
+	"\x05error\x18\b \x01(\tR\x05error\x12\x18\n" +
+	"\aapplied\x18\t \x01(\x04R\aapplied\x12\x1d\n" +
+	"\n" +
+	"last_index\x18\n" +
+	" \x01(\x04R\tlastIndex\x12\x10\n" +
+	"\x03lag\x18\v \x01(\x04R\x03lag\x12\x18\n" +
+	"\aversion\x18\f \x01(\tR\aversion\x12\x1f\n" +
+	"\vfeature_max\x18\r \x01(\rR\n" +
+	"featureMax\x12\x1d\n" +
+	"\n" +
+	"contact_ms\x18\x0e \x01(\x03R\tcontactMs\x12\x1b\n" +
+	"\tuptime_ms\x18\x0f \x01(\x03R\buptimeMs\x12\x1d\n" +
+	"\n" +
+	"state_free\x18\x10 \x01(\x03R\tstateFree\x12\x1e\n" +
+	"\n" +
+	"configured\x18\x11 \x01(\bR\n" +
+	"configured\x12\x1b\n" +
+	"\tuser_port\x18\x12 \x01(\rR\buserPort\"\xa8\x02\n" +
+	"\x17ChangeControllerRequest\x12;\n" +
+	"\x02op\x18\x01 \x01(\x0e2+.tensorgrid.ctld.ChangeControllerRequest.OpR\x02op\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
+	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x12\n" +
+	"\x04port\x18\x04 \x01(\rR\x04port\x12\x1b\n" +
+	"\traft_port\x18\x05 \x01(\rR\braftPort\x12\x1b\n" +
+	"\tuser_port\x18\x06 \x01(\rR\buserPort\x12\x14\n" +
+	"\x05force\x18\a \x01(\bR\x05force\">\n" +
+	"\x02Op\x12\b\n" +
+	"\x04NONE\x10\x00\x12\a\n" +
+	"\x03ADD\x10\x01\x12\v\n" +
+	"\aPROMOTE\x10\x02\x12\n" +
+	"\n" +
+	"\x06REMOVE\x10\x03\x12\f\n" +
+	"\bTRANSFER\x10\x04\".\n" +
+	"\x18ChangeControllerResponse\x12\x12\n" +
+	"\x04text\x18\x01 \x01(\tR\x04text\"\x15\n" +
+	"\x13SaveSnapshotRequest\"\xa5\x01\n" +
+	"\x14SaveSnapshotResponse\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\x12\x14\n" +
+	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x17\n" +
+	"\atime_ms\x18\x03 \x01(\x03R\x06timeMs\x12\x18\n" +
+	"\afeature\x18\x04 \x01(\rR\afeature\x12\x18\n" +
+	"\acluster\x18\x05 \x01(\tR\acluster\x12\x16\n" +
+	"\x06sha256\x18\x06 \x01(\fR\x06sha256\"m\n" +
+	"\x16CreateJoinTokenRequest\x12\x12\n" +
+	"\x04role\x18\x01 \x01(\tR\x04role\x12\x14\n" +
+	"\x05names\x18\x02 \x01(\tR\x05names\x12\x15\n" +
+	"\x06ttl_ms\x18\x03 \x01(\x03R\x05ttlMs\x12\x12\n" +
+	"\x04uses\x18\x04 \x01(\rR\x04uses\"^\n" +
+	"\x17CreateJoinTokenResponse\x12\x14\n" +
+	"\x05token\x18\x01 \x01(\tR\x05token\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x1d\n" +
+	"\n" +
+	"expires_ms\x18\x03 \x01(\x03R\texpiresMs\"\x17\n" +
+	"\x15ListJoinTokensRequest\"L\n" +
+	"\x16ListJoinTokensResponse\x122\n" +
+	"\x06tokens\x18\x01 \x03(\v2\x1a.tensorgrid.ctld.JoinTokenR\x06tokens\"\xe9\x01\n" +
+	"\tJoinToken\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04role\x18\x02 \x01(\tR\x04role\x12\x14\n" +
+	"\x05names\x18\x03 \x01(\tR\x05names\x12\x1d\n" +
+	"\n" +
+	"expires_ms\x18\x04 \x01(\x03R\texpiresMs\x12\x12\n" +
+	"\x04uses\x18\x05 \x01(\rR\x04uses\x12\x17\n" +
+	"\aused_by\x18\x06 \x03(\tR\x06usedBy\x12\x1d\n" +
+	"\n" +
+	"created_by\x18\a \x01(\tR\tcreatedBy\x12\x1d\n" +
+	"\n" +
+	"created_ms\x18\b \x01(\x03R\tcreatedMs\x12\x18\n" +
+	"\arevoked\x18\t \x01(\bR\arevoked\"(\n" +
+	"\x16RevokeJoinTokenRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"\x19\n" +
+	"\x17RevokeJoinTokenResponse2\xee\x0f\n" +
 	"\n" +
 	"Controller\x12I\n" +
 	"\x06Submit\x12\x1e.tensorgrid.ctld.SubmitRequest\x1a\x1f.tensorgrid.ctld.SubmitResponse\x12X\n" +
@@ -4715,7 +5785,13 @@ const file_ctldpb_ctld_proto_rawDesc = "" +
 	"ShowConfig\x12\".tensorgrid.ctld.ShowConfigRequest\x1a#.tensorgrid.ctld.ShowConfigResponse\x12X\n" +
 	"\vReconfigure\x12#.tensorgrid.ctld.ReconfigureRequest\x1a$.tensorgrid.ctld.ReconfigureResponse\x12C\n" +
 	"\x04Ping\x12\x1c.tensorgrid.ctld.PingRequest\x1a\x1d.tensorgrid.ctld.PingResponse\x12T\n" +
-	"\tJobOutput\x12!.tensorgrid.ctld.JobOutputRequest\x1a\".tensorgrid.ctld.JobOutputResponse0\x01B-Z+github.com/tensorgrid/tensorgrid/api/ctldpbb\x06proto3"
+	"\tJobOutput\x12!.tensorgrid.ctld.JobOutputRequest\x1a\".tensorgrid.ctld.JobOutputResponse0\x01\x12d\n" +
+	"\x0fListControllers\x12'.tensorgrid.ctld.ListControllersRequest\x1a(.tensorgrid.ctld.ListControllersResponse\x12g\n" +
+	"\x10ChangeController\x12(.tensorgrid.ctld.ChangeControllerRequest\x1a).tensorgrid.ctld.ChangeControllerResponse\x12]\n" +
+	"\fSaveSnapshot\x12$.tensorgrid.ctld.SaveSnapshotRequest\x1a%.tensorgrid.ctld.SaveSnapshotResponse0\x01\x12d\n" +
+	"\x0fCreateJoinToken\x12'.tensorgrid.ctld.CreateJoinTokenRequest\x1a(.tensorgrid.ctld.CreateJoinTokenResponse\x12a\n" +
+	"\x0eListJoinTokens\x12&.tensorgrid.ctld.ListJoinTokensRequest\x1a'.tensorgrid.ctld.ListJoinTokensResponse\x12d\n" +
+	"\x0fRevokeJoinToken\x12'.tensorgrid.ctld.RevokeJoinTokenRequest\x1a(.tensorgrid.ctld.RevokeJoinTokenResponseB-Z+github.com/tensorgrid/tensorgrid/api/ctldpbb\x06proto3"
 
 var (
 	file_ctldpb_ctld_proto_rawDescOnce sync.Once
@@ -4729,140 +5805,171 @@ func file_ctldpb_ctld_proto_rawDescGZIP() []byte {
 	return file_ctldpb_ctld_proto_rawDescData
 }
 
-var file_ctldpb_ctld_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_ctldpb_ctld_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
+var file_ctldpb_ctld_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_ctldpb_ctld_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
 var file_ctldpb_ctld_proto_goTypes = []any{
-	(ControlRequest_Op)(0),          // 0: tensorgrid.ctld.ControlRequest.Op
-	(*ReadOptions)(nil),             // 1: tensorgrid.ctld.ReadOptions
-	(*ReadInfo)(nil),                // 2: tensorgrid.ctld.ReadInfo
-	(*JobSpec)(nil),                 // 3: tensorgrid.ctld.JobSpec
-	(*SubmitRequest)(nil),           // 4: tensorgrid.ctld.SubmitRequest
-	(*SubmitResponse)(nil),          // 5: tensorgrid.ctld.SubmitResponse
-	(*SubmitBatchRequest)(nil),      // 6: tensorgrid.ctld.SubmitBatchRequest
-	(*SubmitBatchResponse)(nil),     // 7: tensorgrid.ctld.SubmitBatchResponse
-	(*SubmitResult)(nil),            // 8: tensorgrid.ctld.SubmitResult
-	(*Refusal)(nil),                 // 9: tensorgrid.ctld.Refusal
-	(*PutBlobRequest)(nil),          // 10: tensorgrid.ctld.PutBlobRequest
-	(*PutBlobResponse)(nil),         // 11: tensorgrid.ctld.PutBlobResponse
-	(*ListJobsRequest)(nil),         // 12: tensorgrid.ctld.ListJobsRequest
-	(*ListJobsResponse)(nil),        // 13: tensorgrid.ctld.ListJobsResponse
-	(*ExitStatus)(nil),              // 14: tensorgrid.ctld.ExitStatus
-	(*NodeAlloc)(nil),               // 15: tensorgrid.ctld.NodeAlloc
-	(*GresIndex)(nil),               // 16: tensorgrid.ctld.GresIndex
-	(*Job)(nil),                     // 17: tensorgrid.ctld.Job
-	(*Step)(nil),                    // 18: tensorgrid.ctld.Step
-	(*Usage)(nil),                   // 19: tensorgrid.ctld.Usage
-	(*GetScriptRequest)(nil),        // 20: tensorgrid.ctld.GetScriptRequest
-	(*GetScriptResponse)(nil),       // 21: tensorgrid.ctld.GetScriptResponse
-	(*WaitJobRequest)(nil),          // 22: tensorgrid.ctld.WaitJobRequest
-	(*WaitJobResponse)(nil),         // 23: tensorgrid.ctld.WaitJobResponse
-	(*JobFilter)(nil),               // 24: tensorgrid.ctld.JobFilter
-	(*CancelRequest)(nil),           // 25: tensorgrid.ctld.CancelRequest
-	(*JobResult)(nil),               // 26: tensorgrid.ctld.JobResult
-	(*JobResults)(nil),              // 27: tensorgrid.ctld.JobResults
-	(*ControlRequest)(nil),          // 28: tensorgrid.ctld.ControlRequest
-	(*UpdateJobRequest)(nil),        // 29: tensorgrid.ctld.UpdateJobRequest
-	(*ListNodesRequest)(nil),        // 30: tensorgrid.ctld.ListNodesRequest
-	(*ListNodesResponse)(nil),       // 31: tensorgrid.ctld.ListNodesResponse
-	(*Node)(nil),                    // 32: tensorgrid.ctld.Node
-	(*UpdateNodeRequest)(nil),       // 33: tensorgrid.ctld.UpdateNodeRequest
-	(*UpdateNodeResponse)(nil),      // 34: tensorgrid.ctld.UpdateNodeResponse
-	(*ListPartitionsRequest)(nil),   // 35: tensorgrid.ctld.ListPartitionsRequest
-	(*ListPartitionsResponse)(nil),  // 36: tensorgrid.ctld.ListPartitionsResponse
-	(*Partition)(nil),               // 37: tensorgrid.ctld.Partition
-	(*UpdatePartitionRequest)(nil),  // 38: tensorgrid.ctld.UpdatePartitionRequest
-	(*UpdatePartitionResponse)(nil), // 39: tensorgrid.ctld.UpdatePartitionResponse
-	(*ShowConfigRequest)(nil),       // 40: tensorgrid.ctld.ShowConfigRequest
-	(*ShowConfigResponse)(nil),      // 41: tensorgrid.ctld.ShowConfigResponse
-	(*ConfigLine)(nil),              // 42: tensorgrid.ctld.ConfigLine
-	(*ReconfigureRequest)(nil),      // 43: tensorgrid.ctld.ReconfigureRequest
-	(*ReconfigureResponse)(nil),     // 44: tensorgrid.ctld.ReconfigureResponse
-	(*PingRequest)(nil),             // 45: tensorgrid.ctld.PingRequest
-	(*PingResponse)(nil),            // 46: tensorgrid.ctld.PingResponse
-	(*PeerStatus)(nil),              // 47: tensorgrid.ctld.PeerStatus
-	(*JobOutputRequest)(nil),        // 48: tensorgrid.ctld.JobOutputRequest
-	(*JobOutputResponse)(nil),       // 49: tensorgrid.ctld.JobOutputResponse
-	nil,                             // 50: tensorgrid.ctld.JobSpec.RareEntry
-	nil,                             // 51: tensorgrid.ctld.UpdateJobRequest.SetEntry
-	nil,                             // 52: tensorgrid.ctld.UpdateNodeRequest.SetEntry
-	nil,                             // 53: tensorgrid.ctld.Partition.OtherEntry
-	nil,                             // 54: tensorgrid.ctld.UpdatePartitionRequest.SetEntry
+	(ControlRequest_Op)(0),           // 0: tensorgrid.ctld.ControlRequest.Op
+	(ChangeControllerRequest_Op)(0),  // 1: tensorgrid.ctld.ChangeControllerRequest.Op
+	(*ReadOptions)(nil),              // 2: tensorgrid.ctld.ReadOptions
+	(*ReadInfo)(nil),                 // 3: tensorgrid.ctld.ReadInfo
+	(*JobSpec)(nil),                  // 4: tensorgrid.ctld.JobSpec
+	(*SubmitRequest)(nil),            // 5: tensorgrid.ctld.SubmitRequest
+	(*SubmitResponse)(nil),           // 6: tensorgrid.ctld.SubmitResponse
+	(*SubmitBatchRequest)(nil),       // 7: tensorgrid.ctld.SubmitBatchRequest
+	(*SubmitBatchResponse)(nil),      // 8: tensorgrid.ctld.SubmitBatchResponse
+	(*SubmitResult)(nil),             // 9: tensorgrid.ctld.SubmitResult
+	(*Refusal)(nil),                  // 10: tensorgrid.ctld.Refusal
+	(*PutBlobRequest)(nil),           // 11: tensorgrid.ctld.PutBlobRequest
+	(*PutBlobResponse)(nil),          // 12: tensorgrid.ctld.PutBlobResponse
+	(*ListJobsRequest)(nil),          // 13: tensorgrid.ctld.ListJobsRequest
+	(*ListJobsResponse)(nil),         // 14: tensorgrid.ctld.ListJobsResponse
+	(*ExitStatus)(nil),               // 15: tensorgrid.ctld.ExitStatus
+	(*NodeAlloc)(nil),                // 16: tensorgrid.ctld.NodeAlloc
+	(*GresIndex)(nil),                // 17: tensorgrid.ctld.GresIndex
+	(*Job)(nil),                      // 18: tensorgrid.ctld.Job
+	(*Step)(nil),                     // 19: tensorgrid.ctld.Step
+	(*Usage)(nil),                    // 20: tensorgrid.ctld.Usage
+	(*GetScriptRequest)(nil),         // 21: tensorgrid.ctld.GetScriptRequest
+	(*GetScriptResponse)(nil),        // 22: tensorgrid.ctld.GetScriptResponse
+	(*WaitJobRequest)(nil),           // 23: tensorgrid.ctld.WaitJobRequest
+	(*WaitJobResponse)(nil),          // 24: tensorgrid.ctld.WaitJobResponse
+	(*JobFilter)(nil),                // 25: tensorgrid.ctld.JobFilter
+	(*CancelRequest)(nil),            // 26: tensorgrid.ctld.CancelRequest
+	(*JobResult)(nil),                // 27: tensorgrid.ctld.JobResult
+	(*JobResults)(nil),               // 28: tensorgrid.ctld.JobResults
+	(*ControlRequest)(nil),           // 29: tensorgrid.ctld.ControlRequest
+	(*UpdateJobRequest)(nil),         // 30: tensorgrid.ctld.UpdateJobRequest
+	(*ListNodesRequest)(nil),         // 31: tensorgrid.ctld.ListNodesRequest
+	(*ListNodesResponse)(nil),        // 32: tensorgrid.ctld.ListNodesResponse
+	(*Node)(nil),                     // 33: tensorgrid.ctld.Node
+	(*UpdateNodeRequest)(nil),        // 34: tensorgrid.ctld.UpdateNodeRequest
+	(*UpdateNodeResponse)(nil),       // 35: tensorgrid.ctld.UpdateNodeResponse
+	(*ListPartitionsRequest)(nil),    // 36: tensorgrid.ctld.ListPartitionsRequest
+	(*ListPartitionsResponse)(nil),   // 37: tensorgrid.ctld.ListPartitionsResponse
+	(*Partition)(nil),                // 38: tensorgrid.ctld.Partition
+	(*UpdatePartitionRequest)(nil),   // 39: tensorgrid.ctld.UpdatePartitionRequest
+	(*UpdatePartitionResponse)(nil),  // 40: tensorgrid.ctld.UpdatePartitionResponse
+	(*ShowConfigRequest)(nil),        // 41: tensorgrid.ctld.ShowConfigRequest
+	(*ShowConfigResponse)(nil),       // 42: tensorgrid.ctld.ShowConfigResponse
+	(*ConfigLine)(nil),               // 43: tensorgrid.ctld.ConfigLine
+	(*ReconfigureRequest)(nil),       // 44: tensorgrid.ctld.ReconfigureRequest
+	(*ReconfigureResponse)(nil),      // 45: tensorgrid.ctld.ReconfigureResponse
+	(*PingRequest)(nil),              // 46: tensorgrid.ctld.PingRequest
+	(*PingResponse)(nil),             // 47: tensorgrid.ctld.PingResponse
+	(*PeerStatus)(nil),               // 48: tensorgrid.ctld.PeerStatus
+	(*JobOutputRequest)(nil),         // 49: tensorgrid.ctld.JobOutputRequest
+	(*JobOutputResponse)(nil),        // 50: tensorgrid.ctld.JobOutputResponse
+	(*ListControllersRequest)(nil),   // 51: tensorgrid.ctld.ListControllersRequest
+	(*ListControllersResponse)(nil),  // 52: tensorgrid.ctld.ListControllersResponse
+	(*ControllerInfo)(nil),           // 53: tensorgrid.ctld.ControllerInfo
+	(*ChangeControllerRequest)(nil),  // 54: tensorgrid.ctld.ChangeControllerRequest
+	(*ChangeControllerResponse)(nil), // 55: tensorgrid.ctld.ChangeControllerResponse
+	(*SaveSnapshotRequest)(nil),      // 56: tensorgrid.ctld.SaveSnapshotRequest
+	(*SaveSnapshotResponse)(nil),     // 57: tensorgrid.ctld.SaveSnapshotResponse
+	(*CreateJoinTokenRequest)(nil),   // 58: tensorgrid.ctld.CreateJoinTokenRequest
+	(*CreateJoinTokenResponse)(nil),  // 59: tensorgrid.ctld.CreateJoinTokenResponse
+	(*ListJoinTokensRequest)(nil),    // 60: tensorgrid.ctld.ListJoinTokensRequest
+	(*ListJoinTokensResponse)(nil),   // 61: tensorgrid.ctld.ListJoinTokensResponse
+	(*JoinToken)(nil),                // 62: tensorgrid.ctld.JoinToken
+	(*RevokeJoinTokenRequest)(nil),   // 63: tensorgrid.ctld.RevokeJoinTokenRequest
+	(*RevokeJoinTokenResponse)(nil),  // 64: tensorgrid.ctld.RevokeJoinTokenResponse
+	nil,                              // 65: tensorgrid.ctld.JobSpec.RareEntry
+	nil,                              // 66: tensorgrid.ctld.UpdateJobRequest.SetEntry
+	nil,                              // 67: tensorgrid.ctld.UpdateNodeRequest.SetEntry
+	nil,                              // 68: tensorgrid.ctld.Partition.OtherEntry
+	nil,                              // 69: tensorgrid.ctld.UpdatePartitionRequest.SetEntry
 }
 var file_ctldpb_ctld_proto_depIdxs = []int32{
-	50, // 0: tensorgrid.ctld.JobSpec.rare:type_name -> tensorgrid.ctld.JobSpec.RareEntry
-	3,  // 1: tensorgrid.ctld.SubmitRequest.spec:type_name -> tensorgrid.ctld.JobSpec
-	4,  // 2: tensorgrid.ctld.SubmitBatchRequest.requests:type_name -> tensorgrid.ctld.SubmitRequest
-	8,  // 3: tensorgrid.ctld.SubmitBatchResponse.results:type_name -> tensorgrid.ctld.SubmitResult
-	5,  // 4: tensorgrid.ctld.SubmitResult.ok:type_name -> tensorgrid.ctld.SubmitResponse
-	9,  // 5: tensorgrid.ctld.SubmitResult.refusal:type_name -> tensorgrid.ctld.Refusal
-	1,  // 6: tensorgrid.ctld.ListJobsRequest.read:type_name -> tensorgrid.ctld.ReadOptions
-	2,  // 7: tensorgrid.ctld.ListJobsResponse.info:type_name -> tensorgrid.ctld.ReadInfo
-	17, // 8: tensorgrid.ctld.ListJobsResponse.jobs:type_name -> tensorgrid.ctld.Job
-	16, // 9: tensorgrid.ctld.NodeAlloc.gres_index:type_name -> tensorgrid.ctld.GresIndex
-	3,  // 10: tensorgrid.ctld.Job.spec:type_name -> tensorgrid.ctld.JobSpec
-	14, // 11: tensorgrid.ctld.Job.exit:type_name -> tensorgrid.ctld.ExitStatus
-	14, // 12: tensorgrid.ctld.Job.derived_exit:type_name -> tensorgrid.ctld.ExitStatus
-	15, // 13: tensorgrid.ctld.Job.allocs:type_name -> tensorgrid.ctld.NodeAlloc
-	19, // 14: tensorgrid.ctld.Job.usage:type_name -> tensorgrid.ctld.Usage
-	18, // 15: tensorgrid.ctld.Job.steps:type_name -> tensorgrid.ctld.Step
-	14, // 16: tensorgrid.ctld.Step.exit:type_name -> tensorgrid.ctld.ExitStatus
-	19, // 17: tensorgrid.ctld.Step.usage:type_name -> tensorgrid.ctld.Usage
-	14, // 18: tensorgrid.ctld.WaitJobResponse.exit:type_name -> tensorgrid.ctld.ExitStatus
-	24, // 19: tensorgrid.ctld.CancelRequest.filter:type_name -> tensorgrid.ctld.JobFilter
-	26, // 20: tensorgrid.ctld.JobResults.results:type_name -> tensorgrid.ctld.JobResult
+	65, // 0: tensorgrid.ctld.JobSpec.rare:type_name -> tensorgrid.ctld.JobSpec.RareEntry
+	4,  // 1: tensorgrid.ctld.SubmitRequest.spec:type_name -> tensorgrid.ctld.JobSpec
+	5,  // 2: tensorgrid.ctld.SubmitBatchRequest.requests:type_name -> tensorgrid.ctld.SubmitRequest
+	9,  // 3: tensorgrid.ctld.SubmitBatchResponse.results:type_name -> tensorgrid.ctld.SubmitResult
+	6,  // 4: tensorgrid.ctld.SubmitResult.ok:type_name -> tensorgrid.ctld.SubmitResponse
+	10, // 5: tensorgrid.ctld.SubmitResult.refusal:type_name -> tensorgrid.ctld.Refusal
+	2,  // 6: tensorgrid.ctld.ListJobsRequest.read:type_name -> tensorgrid.ctld.ReadOptions
+	3,  // 7: tensorgrid.ctld.ListJobsResponse.info:type_name -> tensorgrid.ctld.ReadInfo
+	18, // 8: tensorgrid.ctld.ListJobsResponse.jobs:type_name -> tensorgrid.ctld.Job
+	17, // 9: tensorgrid.ctld.NodeAlloc.gres_index:type_name -> tensorgrid.ctld.GresIndex
+	4,  // 10: tensorgrid.ctld.Job.spec:type_name -> tensorgrid.ctld.JobSpec
+	15, // 11: tensorgrid.ctld.Job.exit:type_name -> tensorgrid.ctld.ExitStatus
+	15, // 12: tensorgrid.ctld.Job.derived_exit:type_name -> tensorgrid.ctld.ExitStatus
+	16, // 13: tensorgrid.ctld.Job.allocs:type_name -> tensorgrid.ctld.NodeAlloc
+	20, // 14: tensorgrid.ctld.Job.usage:type_name -> tensorgrid.ctld.Usage
+	19, // 15: tensorgrid.ctld.Job.steps:type_name -> tensorgrid.ctld.Step
+	15, // 16: tensorgrid.ctld.Step.exit:type_name -> tensorgrid.ctld.ExitStatus
+	20, // 17: tensorgrid.ctld.Step.usage:type_name -> tensorgrid.ctld.Usage
+	15, // 18: tensorgrid.ctld.WaitJobResponse.exit:type_name -> tensorgrid.ctld.ExitStatus
+	25, // 19: tensorgrid.ctld.CancelRequest.filter:type_name -> tensorgrid.ctld.JobFilter
+	27, // 20: tensorgrid.ctld.JobResults.results:type_name -> tensorgrid.ctld.JobResult
 	0,  // 21: tensorgrid.ctld.ControlRequest.op:type_name -> tensorgrid.ctld.ControlRequest.Op
-	51, // 22: tensorgrid.ctld.UpdateJobRequest.set:type_name -> tensorgrid.ctld.UpdateJobRequest.SetEntry
-	1,  // 23: tensorgrid.ctld.ListNodesRequest.read:type_name -> tensorgrid.ctld.ReadOptions
-	2,  // 24: tensorgrid.ctld.ListNodesResponse.info:type_name -> tensorgrid.ctld.ReadInfo
-	32, // 25: tensorgrid.ctld.ListNodesResponse.nodes:type_name -> tensorgrid.ctld.Node
-	52, // 26: tensorgrid.ctld.UpdateNodeRequest.set:type_name -> tensorgrid.ctld.UpdateNodeRequest.SetEntry
-	26, // 27: tensorgrid.ctld.UpdateNodeResponse.results:type_name -> tensorgrid.ctld.JobResult
-	1,  // 28: tensorgrid.ctld.ListPartitionsRequest.read:type_name -> tensorgrid.ctld.ReadOptions
-	2,  // 29: tensorgrid.ctld.ListPartitionsResponse.info:type_name -> tensorgrid.ctld.ReadInfo
-	37, // 30: tensorgrid.ctld.ListPartitionsResponse.partitions:type_name -> tensorgrid.ctld.Partition
-	53, // 31: tensorgrid.ctld.Partition.other:type_name -> tensorgrid.ctld.Partition.OtherEntry
-	54, // 32: tensorgrid.ctld.UpdatePartitionRequest.set:type_name -> tensorgrid.ctld.UpdatePartitionRequest.SetEntry
-	42, // 33: tensorgrid.ctld.ShowConfigResponse.lines:type_name -> tensorgrid.ctld.ConfigLine
-	47, // 34: tensorgrid.ctld.PingResponse.peers:type_name -> tensorgrid.ctld.PeerStatus
-	4,  // 35: tensorgrid.ctld.Controller.Submit:input_type -> tensorgrid.ctld.SubmitRequest
-	6,  // 36: tensorgrid.ctld.Controller.SubmitBatch:input_type -> tensorgrid.ctld.SubmitBatchRequest
-	10, // 37: tensorgrid.ctld.Controller.PutBlob:input_type -> tensorgrid.ctld.PutBlobRequest
-	12, // 38: tensorgrid.ctld.Controller.ListJobs:input_type -> tensorgrid.ctld.ListJobsRequest
-	20, // 39: tensorgrid.ctld.Controller.GetScript:input_type -> tensorgrid.ctld.GetScriptRequest
-	22, // 40: tensorgrid.ctld.Controller.WaitJob:input_type -> tensorgrid.ctld.WaitJobRequest
-	25, // 41: tensorgrid.ctld.Controller.Cancel:input_type -> tensorgrid.ctld.CancelRequest
-	28, // 42: tensorgrid.ctld.Controller.Control:input_type -> tensorgrid.ctld.ControlRequest
-	29, // 43: tensorgrid.ctld.Controller.UpdateJob:input_type -> tensorgrid.ctld.UpdateJobRequest
-	30, // 44: tensorgrid.ctld.Controller.ListNodes:input_type -> tensorgrid.ctld.ListNodesRequest
-	33, // 45: tensorgrid.ctld.Controller.UpdateNode:input_type -> tensorgrid.ctld.UpdateNodeRequest
-	35, // 46: tensorgrid.ctld.Controller.ListPartitions:input_type -> tensorgrid.ctld.ListPartitionsRequest
-	38, // 47: tensorgrid.ctld.Controller.UpdatePartition:input_type -> tensorgrid.ctld.UpdatePartitionRequest
-	40, // 48: tensorgrid.ctld.Controller.ShowConfig:input_type -> tensorgrid.ctld.ShowConfigRequest
-	43, // 49: tensorgrid.ctld.Controller.Reconfigure:input_type -> tensorgrid.ctld.ReconfigureRequest
-	45, // 50: tensorgrid.ctld.Controller.Ping:input_type -> tensorgrid.ctld.PingRequest
-	48, // 51: tensorgrid.ctld.Controller.JobOutput:input_type -> tensorgrid.ctld.JobOutputRequest
-	5,  // 52: tensorgrid.ctld.Controller.Submit:output_type -> tensorgrid.ctld.SubmitResponse
-	7,  // 53: tensorgrid.ctld.Controller.SubmitBatch:output_type -> tensorgrid.ctld.SubmitBatchResponse
-	11, // 54: tensorgrid.ctld.Controller.PutBlob:output_type -> tensorgrid.ctld.PutBlobResponse
-	13, // 55: tensorgrid.ctld.Controller.ListJobs:output_type -> tensorgrid.ctld.ListJobsResponse
-	21, // 56: tensorgrid.ctld.Controller.GetScript:output_type -> tensorgrid.ctld.GetScriptResponse
-	23, // 57: tensorgrid.ctld.Controller.WaitJob:output_type -> tensorgrid.ctld.WaitJobResponse
-	27, // 58: tensorgrid.ctld.Controller.Cancel:output_type -> tensorgrid.ctld.JobResults
-	27, // 59: tensorgrid.ctld.Controller.Control:output_type -> tensorgrid.ctld.JobResults
-	27, // 60: tensorgrid.ctld.Controller.UpdateJob:output_type -> tensorgrid.ctld.JobResults
-	31, // 61: tensorgrid.ctld.Controller.ListNodes:output_type -> tensorgrid.ctld.ListNodesResponse
-	34, // 62: tensorgrid.ctld.Controller.UpdateNode:output_type -> tensorgrid.ctld.UpdateNodeResponse
-	36, // 63: tensorgrid.ctld.Controller.ListPartitions:output_type -> tensorgrid.ctld.ListPartitionsResponse
-	39, // 64: tensorgrid.ctld.Controller.UpdatePartition:output_type -> tensorgrid.ctld.UpdatePartitionResponse
-	41, // 65: tensorgrid.ctld.Controller.ShowConfig:output_type -> tensorgrid.ctld.ShowConfigResponse
-	44, // 66: tensorgrid.ctld.Controller.Reconfigure:output_type -> tensorgrid.ctld.ReconfigureResponse
-	46, // 67: tensorgrid.ctld.Controller.Ping:output_type -> tensorgrid.ctld.PingResponse
-	49, // 68: tensorgrid.ctld.Controller.JobOutput:output_type -> tensorgrid.ctld.JobOutputResponse
-	52, // [52:69] is the sub-list for method output_type
-	35, // [35:52] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	66, // 22: tensorgrid.ctld.UpdateJobRequest.set:type_name -> tensorgrid.ctld.UpdateJobRequest.SetEntry
+	2,  // 23: tensorgrid.ctld.ListNodesRequest.read:type_name -> tensorgrid.ctld.ReadOptions
+	3,  // 24: tensorgrid.ctld.ListNodesResponse.info:type_name -> tensorgrid.ctld.ReadInfo
+	33, // 25: tensorgrid.ctld.ListNodesResponse.nodes:type_name -> tensorgrid.ctld.Node
+	67, // 26: tensorgrid.ctld.UpdateNodeRequest.set:type_name -> tensorgrid.ctld.UpdateNodeRequest.SetEntry
+	27, // 27: tensorgrid.ctld.UpdateNodeResponse.results:type_name -> tensorgrid.ctld.JobResult
+	2,  // 28: tensorgrid.ctld.ListPartitionsRequest.read:type_name -> tensorgrid.ctld.ReadOptions
+	3,  // 29: tensorgrid.ctld.ListPartitionsResponse.info:type_name -> tensorgrid.ctld.ReadInfo
+	38, // 30: tensorgrid.ctld.ListPartitionsResponse.partitions:type_name -> tensorgrid.ctld.Partition
+	68, // 31: tensorgrid.ctld.Partition.other:type_name -> tensorgrid.ctld.Partition.OtherEntry
+	69, // 32: tensorgrid.ctld.UpdatePartitionRequest.set:type_name -> tensorgrid.ctld.UpdatePartitionRequest.SetEntry
+	43, // 33: tensorgrid.ctld.ShowConfigResponse.lines:type_name -> tensorgrid.ctld.ConfigLine
+	48, // 34: tensorgrid.ctld.PingResponse.peers:type_name -> tensorgrid.ctld.PeerStatus
+	3,  // 35: tensorgrid.ctld.ListControllersResponse.info:type_name -> tensorgrid.ctld.ReadInfo
+	53, // 36: tensorgrid.ctld.ListControllersResponse.controllers:type_name -> tensorgrid.ctld.ControllerInfo
+	1,  // 37: tensorgrid.ctld.ChangeControllerRequest.op:type_name -> tensorgrid.ctld.ChangeControllerRequest.Op
+	62, // 38: tensorgrid.ctld.ListJoinTokensResponse.tokens:type_name -> tensorgrid.ctld.JoinToken
+	5,  // 39: tensorgrid.ctld.Controller.Submit:input_type -> tensorgrid.ctld.SubmitRequest
+	7,  // 40: tensorgrid.ctld.Controller.SubmitBatch:input_type -> tensorgrid.ctld.SubmitBatchRequest
+	11, // 41: tensorgrid.ctld.Controller.PutBlob:input_type -> tensorgrid.ctld.PutBlobRequest
+	13, // 42: tensorgrid.ctld.Controller.ListJobs:input_type -> tensorgrid.ctld.ListJobsRequest
+	21, // 43: tensorgrid.ctld.Controller.GetScript:input_type -> tensorgrid.ctld.GetScriptRequest
+	23, // 44: tensorgrid.ctld.Controller.WaitJob:input_type -> tensorgrid.ctld.WaitJobRequest
+	26, // 45: tensorgrid.ctld.Controller.Cancel:input_type -> tensorgrid.ctld.CancelRequest
+	29, // 46: tensorgrid.ctld.Controller.Control:input_type -> tensorgrid.ctld.ControlRequest
+	30, // 47: tensorgrid.ctld.Controller.UpdateJob:input_type -> tensorgrid.ctld.UpdateJobRequest
+	31, // 48: tensorgrid.ctld.Controller.ListNodes:input_type -> tensorgrid.ctld.ListNodesRequest
+	34, // 49: tensorgrid.ctld.Controller.UpdateNode:input_type -> tensorgrid.ctld.UpdateNodeRequest
+	36, // 50: tensorgrid.ctld.Controller.ListPartitions:input_type -> tensorgrid.ctld.ListPartitionsRequest
+	39, // 51: tensorgrid.ctld.Controller.UpdatePartition:input_type -> tensorgrid.ctld.UpdatePartitionRequest
+	41, // 52: tensorgrid.ctld.Controller.ShowConfig:input_type -> tensorgrid.ctld.ShowConfigRequest
+	44, // 53: tensorgrid.ctld.Controller.Reconfigure:input_type -> tensorgrid.ctld.ReconfigureRequest
+	46, // 54: tensorgrid.ctld.Controller.Ping:input_type -> tensorgrid.ctld.PingRequest
+	49, // 55: tensorgrid.ctld.Controller.JobOutput:input_type -> tensorgrid.ctld.JobOutputRequest
+	51, // 56: tensorgrid.ctld.Controller.ListControllers:input_type -> tensorgrid.ctld.ListControllersRequest
+	54, // 57: tensorgrid.ctld.Controller.ChangeController:input_type -> tensorgrid.ctld.ChangeControllerRequest
+	56, // 58: tensorgrid.ctld.Controller.SaveSnapshot:input_type -> tensorgrid.ctld.SaveSnapshotRequest
+	58, // 59: tensorgrid.ctld.Controller.CreateJoinToken:input_type -> tensorgrid.ctld.CreateJoinTokenRequest
+	60, // 60: tensorgrid.ctld.Controller.ListJoinTokens:input_type -> tensorgrid.ctld.ListJoinTokensRequest
+	63, // 61: tensorgrid.ctld.Controller.RevokeJoinToken:input_type -> tensorgrid.ctld.RevokeJoinTokenRequest
+	6,  // 62: tensorgrid.ctld.Controller.Submit:output_type -> tensorgrid.ctld.SubmitResponse
+	8,  // 63: tensorgrid.ctld.Controller.SubmitBatch:output_type -> tensorgrid.ctld.SubmitBatchResponse
+	12, // 64: tensorgrid.ctld.Controller.PutBlob:output_type -> tensorgrid.ctld.PutBlobResponse
+	14, // 65: tensorgrid.ctld.Controller.ListJobs:output_type -> tensorgrid.ctld.ListJobsResponse
+	22, // 66: tensorgrid.ctld.Controller.GetScript:output_type -> tensorgrid.ctld.GetScriptResponse
+	24, // 67: tensorgrid.ctld.Controller.WaitJob:output_type -> tensorgrid.ctld.WaitJobResponse
+	28, // 68: tensorgrid.ctld.Controller.Cancel:output_type -> tensorgrid.ctld.JobResults
+	28, // 69: tensorgrid.ctld.Controller.Control:output_type -> tensorgrid.ctld.JobResults
+	28, // 70: tensorgrid.ctld.Controller.UpdateJob:output_type -> tensorgrid.ctld.JobResults
+	32, // 71: tensorgrid.ctld.Controller.ListNodes:output_type -> tensorgrid.ctld.ListNodesResponse
+	35, // 72: tensorgrid.ctld.Controller.UpdateNode:output_type -> tensorgrid.ctld.UpdateNodeResponse
+	37, // 73: tensorgrid.ctld.Controller.ListPartitions:output_type -> tensorgrid.ctld.ListPartitionsResponse
+	40, // 74: tensorgrid.ctld.Controller.UpdatePartition:output_type -> tensorgrid.ctld.UpdatePartitionResponse
+	42, // 75: tensorgrid.ctld.Controller.ShowConfig:output_type -> tensorgrid.ctld.ShowConfigResponse
+	45, // 76: tensorgrid.ctld.Controller.Reconfigure:output_type -> tensorgrid.ctld.ReconfigureResponse
+	47, // 77: tensorgrid.ctld.Controller.Ping:output_type -> tensorgrid.ctld.PingResponse
+	50, // 78: tensorgrid.ctld.Controller.JobOutput:output_type -> tensorgrid.ctld.JobOutputResponse
+	52, // 79: tensorgrid.ctld.Controller.ListControllers:output_type -> tensorgrid.ctld.ListControllersResponse
+	55, // 80: tensorgrid.ctld.Controller.ChangeController:output_type -> tensorgrid.ctld.ChangeControllerResponse
+	57, // 81: tensorgrid.ctld.Controller.SaveSnapshot:output_type -> tensorgrid.ctld.SaveSnapshotResponse
+	59, // 82: tensorgrid.ctld.Controller.CreateJoinToken:output_type -> tensorgrid.ctld.CreateJoinTokenResponse
+	61, // 83: tensorgrid.ctld.Controller.ListJoinTokens:output_type -> tensorgrid.ctld.ListJoinTokensResponse
+	64, // 84: tensorgrid.ctld.Controller.RevokeJoinToken:output_type -> tensorgrid.ctld.RevokeJoinTokenResponse
+	62, // [62:85] is the sub-list for method output_type
+	39, // [39:62] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_ctldpb_ctld_proto_init() }
@@ -4875,8 +5982,8 @@ func file_ctldpb_ctld_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ctldpb_ctld_proto_rawDesc), len(file_ctldpb_ctld_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   54,
+			NumEnums:      2,
+			NumMessages:   68,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

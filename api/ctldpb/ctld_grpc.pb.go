@@ -21,23 +21,29 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Controller_Submit_FullMethodName          = "/tensorgrid.ctld.Controller/Submit"
-	Controller_SubmitBatch_FullMethodName     = "/tensorgrid.ctld.Controller/SubmitBatch"
-	Controller_PutBlob_FullMethodName         = "/tensorgrid.ctld.Controller/PutBlob"
-	Controller_ListJobs_FullMethodName        = "/tensorgrid.ctld.Controller/ListJobs"
-	Controller_GetScript_FullMethodName       = "/tensorgrid.ctld.Controller/GetScript"
-	Controller_WaitJob_FullMethodName         = "/tensorgrid.ctld.Controller/WaitJob"
-	Controller_Cancel_FullMethodName          = "/tensorgrid.ctld.Controller/Cancel"
-	Controller_Control_FullMethodName         = "/tensorgrid.ctld.Controller/Control"
-	Controller_UpdateJob_FullMethodName       = "/tensorgrid.ctld.Controller/UpdateJob"
-	Controller_ListNodes_FullMethodName       = "/tensorgrid.ctld.Controller/ListNodes"
-	Controller_UpdateNode_FullMethodName      = "/tensorgrid.ctld.Controller/UpdateNode"
-	Controller_ListPartitions_FullMethodName  = "/tensorgrid.ctld.Controller/ListPartitions"
-	Controller_UpdatePartition_FullMethodName = "/tensorgrid.ctld.Controller/UpdatePartition"
-	Controller_ShowConfig_FullMethodName      = "/tensorgrid.ctld.Controller/ShowConfig"
-	Controller_Reconfigure_FullMethodName     = "/tensorgrid.ctld.Controller/Reconfigure"
-	Controller_Ping_FullMethodName            = "/tensorgrid.ctld.Controller/Ping"
-	Controller_JobOutput_FullMethodName       = "/tensorgrid.ctld.Controller/JobOutput"
+	Controller_Submit_FullMethodName           = "/tensorgrid.ctld.Controller/Submit"
+	Controller_SubmitBatch_FullMethodName      = "/tensorgrid.ctld.Controller/SubmitBatch"
+	Controller_PutBlob_FullMethodName          = "/tensorgrid.ctld.Controller/PutBlob"
+	Controller_ListJobs_FullMethodName         = "/tensorgrid.ctld.Controller/ListJobs"
+	Controller_GetScript_FullMethodName        = "/tensorgrid.ctld.Controller/GetScript"
+	Controller_WaitJob_FullMethodName          = "/tensorgrid.ctld.Controller/WaitJob"
+	Controller_Cancel_FullMethodName           = "/tensorgrid.ctld.Controller/Cancel"
+	Controller_Control_FullMethodName          = "/tensorgrid.ctld.Controller/Control"
+	Controller_UpdateJob_FullMethodName        = "/tensorgrid.ctld.Controller/UpdateJob"
+	Controller_ListNodes_FullMethodName        = "/tensorgrid.ctld.Controller/ListNodes"
+	Controller_UpdateNode_FullMethodName       = "/tensorgrid.ctld.Controller/UpdateNode"
+	Controller_ListPartitions_FullMethodName   = "/tensorgrid.ctld.Controller/ListPartitions"
+	Controller_UpdatePartition_FullMethodName  = "/tensorgrid.ctld.Controller/UpdatePartition"
+	Controller_ShowConfig_FullMethodName       = "/tensorgrid.ctld.Controller/ShowConfig"
+	Controller_Reconfigure_FullMethodName      = "/tensorgrid.ctld.Controller/Reconfigure"
+	Controller_Ping_FullMethodName             = "/tensorgrid.ctld.Controller/Ping"
+	Controller_JobOutput_FullMethodName        = "/tensorgrid.ctld.Controller/JobOutput"
+	Controller_ListControllers_FullMethodName  = "/tensorgrid.ctld.Controller/ListControllers"
+	Controller_ChangeController_FullMethodName = "/tensorgrid.ctld.Controller/ChangeController"
+	Controller_SaveSnapshot_FullMethodName     = "/tensorgrid.ctld.Controller/SaveSnapshot"
+	Controller_CreateJoinToken_FullMethodName  = "/tensorgrid.ctld.Controller/CreateJoinToken"
+	Controller_ListJoinTokens_FullMethodName   = "/tensorgrid.ctld.Controller/ListJoinTokens"
+	Controller_RevokeJoinToken_FullMethodName  = "/tensorgrid.ctld.Controller/RevokeJoinToken"
 )
 
 // ControllerClient is the client API for Controller service.
@@ -64,6 +70,14 @@ type ControllerClient interface {
 	Reconfigure(ctx context.Context, in *ReconfigureRequest, opts ...grpc.CallOption) (*ReconfigureResponse, error)
 	Ping(ctx context.Context, in *PingRequest, opts ...grpc.CallOption) (*PingResponse, error)
 	JobOutput(ctx context.Context, in *JobOutputRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[JobOutputResponse], error)
+	ListControllers(ctx context.Context, in *ListControllersRequest, opts ...grpc.CallOption) (*ListControllersResponse, error)
+	// ChangeController adds a replica as a learner, makes it a voter, takes it out, or moves leadership.
+	ChangeController(ctx context.Context, in *ChangeControllerRequest, opts ...grpc.CallOption) (*ChangeControllerResponse, error)
+	// SaveSnapshot streams a backup of the whole state: linearizable, checked by its own CRC.
+	SaveSnapshot(ctx context.Context, in *SaveSnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SaveSnapshotResponse], error)
+	CreateJoinToken(ctx context.Context, in *CreateJoinTokenRequest, opts ...grpc.CallOption) (*CreateJoinTokenResponse, error)
+	ListJoinTokens(ctx context.Context, in *ListJoinTokensRequest, opts ...grpc.CallOption) (*ListJoinTokensResponse, error)
+	RevokeJoinToken(ctx context.Context, in *RevokeJoinTokenRequest, opts ...grpc.CallOption) (*RevokeJoinTokenResponse, error)
 }
 
 type controllerClient struct {
@@ -262,6 +276,75 @@ func (c *controllerClient) JobOutput(ctx context.Context, in *JobOutputRequest, 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Controller_JobOutputClient = grpc.ServerStreamingClient[JobOutputResponse]
 
+func (c *controllerClient) ListControllers(ctx context.Context, in *ListControllersRequest, opts ...grpc.CallOption) (*ListControllersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListControllersResponse)
+	err := c.cc.Invoke(ctx, Controller_ListControllers_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *controllerClient) ChangeController(ctx context.Context, in *ChangeControllerRequest, opts ...grpc.CallOption) (*ChangeControllerResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ChangeControllerResponse)
+	err := c.cc.Invoke(ctx, Controller_ChangeController_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *controllerClient) SaveSnapshot(ctx context.Context, in *SaveSnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SaveSnapshotResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Controller_ServiceDesc.Streams[2], Controller_SaveSnapshot_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[SaveSnapshotRequest, SaveSnapshotResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Controller_SaveSnapshotClient = grpc.ServerStreamingClient[SaveSnapshotResponse]
+
+func (c *controllerClient) CreateJoinToken(ctx context.Context, in *CreateJoinTokenRequest, opts ...grpc.CallOption) (*CreateJoinTokenResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CreateJoinTokenResponse)
+	err := c.cc.Invoke(ctx, Controller_CreateJoinToken_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *controllerClient) ListJoinTokens(ctx context.Context, in *ListJoinTokensRequest, opts ...grpc.CallOption) (*ListJoinTokensResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListJoinTokensResponse)
+	err := c.cc.Invoke(ctx, Controller_ListJoinTokens_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *controllerClient) RevokeJoinToken(ctx context.Context, in *RevokeJoinTokenRequest, opts ...grpc.CallOption) (*RevokeJoinTokenResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RevokeJoinTokenResponse)
+	err := c.cc.Invoke(ctx, Controller_RevokeJoinToken_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ControllerServer is the server API for Controller service.
 // All implementations must embed UnimplementedControllerServer
 // for forward compatibility.
@@ -286,6 +369,14 @@ type ControllerServer interface {
 	Reconfigure(context.Context, *ReconfigureRequest) (*ReconfigureResponse, error)
 	Ping(context.Context, *PingRequest) (*PingResponse, error)
 	JobOutput(*JobOutputRequest, grpc.ServerStreamingServer[JobOutputResponse]) error
+	ListControllers(context.Context, *ListControllersRequest) (*ListControllersResponse, error)
+	// ChangeController adds a replica as a learner, makes it a voter, takes it out, or moves leadership.
+	ChangeController(context.Context, *ChangeControllerRequest) (*ChangeControllerResponse, error)
+	// SaveSnapshot streams a backup of the whole state: linearizable, checked by its own CRC.
+	SaveSnapshot(*SaveSnapshotRequest, grpc.ServerStreamingServer[SaveSnapshotResponse]) error
+	CreateJoinToken(context.Context, *CreateJoinTokenRequest) (*CreateJoinTokenResponse, error)
+	ListJoinTokens(context.Context, *ListJoinTokensRequest) (*ListJoinTokensResponse, error)
+	RevokeJoinToken(context.Context, *RevokeJoinTokenRequest) (*RevokeJoinTokenResponse, error)
 	mustEmbedUnimplementedControllerServer()
 }
 
@@ -346,6 +437,24 @@ func (UnimplementedControllerServer) Ping(context.Context, *PingRequest) (*PingR
 }
 func (UnimplementedControllerServer) JobOutput(*JobOutputRequest, grpc.ServerStreamingServer[JobOutputResponse]) error {
 	return status.Error(codes.Unimplemented, "method JobOutput not implemented")
+}
+func (UnimplementedControllerServer) ListControllers(context.Context, *ListControllersRequest) (*ListControllersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListControllers not implemented")
+}
+func (UnimplementedControllerServer) ChangeController(context.Context, *ChangeControllerRequest) (*ChangeControllerResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ChangeController not implemented")
+}
+func (UnimplementedControllerServer) SaveSnapshot(*SaveSnapshotRequest, grpc.ServerStreamingServer[SaveSnapshotResponse]) error {
+	return status.Error(codes.Unimplemented, "method SaveSnapshot not implemented")
+}
+func (UnimplementedControllerServer) CreateJoinToken(context.Context, *CreateJoinTokenRequest) (*CreateJoinTokenResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CreateJoinToken not implemented")
+}
+func (UnimplementedControllerServer) ListJoinTokens(context.Context, *ListJoinTokensRequest) (*ListJoinTokensResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListJoinTokens not implemented")
+}
+func (UnimplementedControllerServer) RevokeJoinToken(context.Context, *RevokeJoinTokenRequest) (*RevokeJoinTokenResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RevokeJoinToken not implemented")
 }
 func (UnimplementedControllerServer) mustEmbedUnimplementedControllerServer() {}
 func (UnimplementedControllerServer) testEmbeddedByValue()                    {}
@@ -660,6 +769,107 @@ func _Controller_JobOutput_Handler(srv interface{}, stream grpc.ServerStream) er
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Controller_JobOutputServer = grpc.ServerStreamingServer[JobOutputResponse]
 
+func _Controller_ListControllers_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListControllersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ControllerServer).ListControllers(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Controller_ListControllers_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ControllerServer).ListControllers(ctx, req.(*ListControllersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Controller_ChangeController_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ChangeControllerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ControllerServer).ChangeController(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Controller_ChangeController_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ControllerServer).ChangeController(ctx, req.(*ChangeControllerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Controller_SaveSnapshot_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(SaveSnapshotRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ControllerServer).SaveSnapshot(m, &grpc.GenericServerStream[SaveSnapshotRequest, SaveSnapshotResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Controller_SaveSnapshotServer = grpc.ServerStreamingServer[SaveSnapshotResponse]
+
+func _Controller_CreateJoinToken_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CreateJoinTokenRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ControllerServer).CreateJoinToken(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Controller_CreateJoinToken_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ControllerServer).CreateJoinToken(ctx, req.(*CreateJoinTokenRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Controller_ListJoinTokens_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListJoinTokensRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ControllerServer).ListJoinTokens(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Controller_ListJoinTokens_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ControllerServer).ListJoinTokens(ctx, req.(*ListJoinTokensRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Controller_RevokeJoinToken_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RevokeJoinTokenRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ControllerServer).RevokeJoinToken(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Controller_RevokeJoinToken_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ControllerServer).RevokeJoinToken(ctx, req.(*RevokeJoinTokenRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Controller_ServiceDesc is the grpc.ServiceDesc for Controller service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -727,6 +937,26 @@ var Controller_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "Ping",
 			Handler:    _Controller_Ping_Handler,
 		},
+		{
+			MethodName: "ListControllers",
+			Handler:    _Controller_ListControllers_Handler,
+		},
+		{
+			MethodName: "ChangeController",
+			Handler:    _Controller_ChangeController_Handler,
+		},
+		{
+			MethodName: "CreateJoinToken",
+			Handler:    _Controller_CreateJoinToken_Handler,
+		},
+		{
+			MethodName: "ListJoinTokens",
+			Handler:    _Controller_ListJoinTokens_Handler,
+		},
+		{
+			MethodName: "RevokeJoinToken",
+			Handler:    _Controller_RevokeJoinToken_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
@@ -737,6 +967,11 @@ var Controller_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "JobOutput",
 			Handler:       _Controller_JobOutput_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "SaveSnapshot",
+			Handler:       _Controller_SaveSnapshot_Handler,
 			ServerStreams: true,
 		},
 	},

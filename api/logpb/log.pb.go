@@ -104,6 +104,13 @@ type Command struct {
 	//	*Command_Purge
 	//	*Command_NodeSilent
 	//	*Command_Noop
+	//	*Command_RaiseFeature
+	//	*Command_HashMark
+	//	*Command_HashCheck
+	//	*Command_SetController
+	//	*Command_CreateJoinToken
+	//	*Command_UseJoinToken
+	//	*Command_RevokeJoinToken
 	Of            isCommand_Of `protobuf_oneof:"of"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -290,6 +297,69 @@ func (x *Command) GetNoop() *Noop {
 	return nil
 }
 
+func (x *Command) GetRaiseFeature() *RaiseFeature {
+	if x != nil {
+		if x, ok := x.Of.(*Command_RaiseFeature); ok {
+			return x.RaiseFeature
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetHashMark() *HashMark {
+	if x != nil {
+		if x, ok := x.Of.(*Command_HashMark); ok {
+			return x.HashMark
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetHashCheck() *HashCheck {
+	if x != nil {
+		if x, ok := x.Of.(*Command_HashCheck); ok {
+			return x.HashCheck
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetSetController() *SetController {
+	if x != nil {
+		if x, ok := x.Of.(*Command_SetController); ok {
+			return x.SetController
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetCreateJoinToken() *CreateJoinToken {
+	if x != nil {
+		if x, ok := x.Of.(*Command_CreateJoinToken); ok {
+			return x.CreateJoinToken
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetUseJoinToken() *UseJoinToken {
+	if x != nil {
+		if x, ok := x.Of.(*Command_UseJoinToken); ok {
+			return x.UseJoinToken
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetRevokeJoinToken() *RevokeJoinToken {
+	if x != nil {
+		if x, ok := x.Of.(*Command_RevokeJoinToken); ok {
+			return x.RevokeJoinToken
+		}
+	}
+	return nil
+}
+
 type isCommand_Of interface {
 	isCommand_Of()
 }
@@ -358,6 +428,35 @@ type Command_Noop struct {
 	Noop *Noop `protobuf:"bytes,16,opt,name=noop,proto3,oneof"`
 }
 
+type Command_RaiseFeature struct {
+	// From feature level 2 on.
+	RaiseFeature *RaiseFeature `protobuf:"bytes,17,opt,name=raise_feature,json=raiseFeature,proto3,oneof"`
+}
+
+type Command_HashMark struct {
+	HashMark *HashMark `protobuf:"bytes,18,opt,name=hash_mark,json=hashMark,proto3,oneof"`
+}
+
+type Command_HashCheck struct {
+	HashCheck *HashCheck `protobuf:"bytes,19,opt,name=hash_check,json=hashCheck,proto3,oneof"`
+}
+
+type Command_SetController struct {
+	SetController *SetController `protobuf:"bytes,20,opt,name=set_controller,json=setController,proto3,oneof"`
+}
+
+type Command_CreateJoinToken struct {
+	CreateJoinToken *CreateJoinToken `protobuf:"bytes,21,opt,name=create_join_token,json=createJoinToken,proto3,oneof"`
+}
+
+type Command_UseJoinToken struct {
+	UseJoinToken *UseJoinToken `protobuf:"bytes,22,opt,name=use_join_token,json=useJoinToken,proto3,oneof"`
+}
+
+type Command_RevokeJoinToken struct {
+	RevokeJoinToken *RevokeJoinToken `protobuf:"bytes,23,opt,name=revoke_join_token,json=revokeJoinToken,proto3,oneof"`
+}
+
 func (*Command_Submit) isCommand_Of() {}
 
 func (*Command_PutBlob) isCommand_Of() {}
@@ -389,6 +488,20 @@ func (*Command_Purge) isCommand_Of() {}
 func (*Command_NodeSilent) isCommand_Of() {}
 
 func (*Command_Noop) isCommand_Of() {}
+
+func (*Command_RaiseFeature) isCommand_Of() {}
+
+func (*Command_HashMark) isCommand_Of() {}
+
+func (*Command_HashCheck) isCommand_Of() {}
+
+func (*Command_SetController) isCommand_Of() {}
+
+func (*Command_CreateJoinToken) isCommand_Of() {}
+
+func (*Command_UseJoinToken) isCommand_Of() {}
+
+func (*Command_RevokeJoinToken) isCommand_Of() {}
 
 type Noop struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -426,6 +539,447 @@ func (*Noop) Descriptor() ([]byte, []int) {
 	return file_logpb_log_proto_rawDescGZIP(), []int{2}
 }
 
+// RaiseFeature raises the level that entries and snapshots are written with; it never falls.
+type RaiseFeature struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Level         uint32                 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RaiseFeature) Reset() {
+	*x = RaiseFeature{}
+	mi := &file_logpb_log_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RaiseFeature) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RaiseFeature) ProtoMessage() {}
+
+func (x *RaiseFeature) ProtoReflect() protoreflect.Message {
+	mi := &file_logpb_log_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RaiseFeature.ProtoReflect.Descriptor instead.
+func (*RaiseFeature) Descriptor() ([]byte, []int) {
+	return file_logpb_log_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *RaiseFeature) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
+// HashMark changes nothing: each replica hashes the state as it is after the entry that holds it.
+type HashMark struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HashMark) Reset() {
+	*x = HashMark{}
+	mi := &file_logpb_log_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HashMark) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HashMark) ProtoMessage() {}
+
+func (x *HashMark) ProtoReflect() protoreflect.Message {
+	mi := &file_logpb_log_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HashMark.ProtoReflect.Descriptor instead.
+func (*HashMark) Descriptor() ([]byte, []int) {
+	return file_logpb_log_proto_rawDescGZIP(), []int{4}
+}
+
+// HashCheck changes nothing: the leader's hash of the state after the entry of that index.
+type HashCheck struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	Sha256        []byte                 `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	Leader        string                 `protobuf:"bytes,3,opt,name=leader,proto3" json:"leader,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HashCheck) Reset() {
+	*x = HashCheck{}
+	mi := &file_logpb_log_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HashCheck) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HashCheck) ProtoMessage() {}
+
+func (x *HashCheck) ProtoReflect() protoreflect.Message {
+	mi := &file_logpb_log_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HashCheck.ProtoReflect.Descriptor instead.
+func (*HashCheck) Descriptor() ([]byte, []int) {
+	return file_logpb_log_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *HashCheck) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *HashCheck) GetSha256() []byte {
+	if x != nil {
+		return x.Sha256
+	}
+	return nil
+}
+
+func (x *HashCheck) GetLeader() string {
+	if x != nil {
+		return x.Leader
+	}
+	return ""
+}
+
+// SetController keeps where a controller is reached that joined at run time.
+type SetController struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	Port          uint32                 `protobuf:"varint,3,opt,name=port,proto3" json:"port,omitempty"`
+	RaftPort      uint32                 `protobuf:"varint,4,opt,name=raft_port,json=raftPort,proto3" json:"raft_port,omitempty"`
+	UserPort      uint32                 `protobuf:"varint,5,opt,name=user_port,json=userPort,proto3" json:"user_port,omitempty"`
+	Remove        bool                   `protobuf:"varint,6,opt,name=remove,proto3" json:"remove,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetController) Reset() {
+	*x = SetController{}
+	mi := &file_logpb_log_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetController) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetController) ProtoMessage() {}
+
+func (x *SetController) ProtoReflect() protoreflect.Message {
+	mi := &file_logpb_log_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetController.ProtoReflect.Descriptor instead.
+func (*SetController) Descriptor() ([]byte, []int) {
+	return file_logpb_log_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *SetController) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SetController) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *SetController) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *SetController) GetRaftPort() uint32 {
+	if x != nil {
+		return x.RaftPort
+	}
+	return 0
+}
+
+func (x *SetController) GetUserPort() uint32 {
+	if x != nil {
+		return x.UserPort
+	}
+	return 0
+}
+
+func (x *SetController) GetRemove() bool {
+	if x != nil {
+		return x.Remove
+	}
+	return false
+}
+
+// A join token lets one daemon without a certificate get one. Only its hash is kept.
+type CreateJoinToken struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	SecretSha256  []byte                 `protobuf:"bytes,2,opt,name=secret_sha256,json=secretSha256,proto3" json:"secret_sha256,omitempty"`
+	Role          string                 `protobuf:"bytes,3,opt,name=role,proto3" json:"role,omitempty"`
+	Names         string                 `protobuf:"bytes,4,opt,name=names,proto3" json:"names,omitempty"`
+	ExpiresMs     int64                  `protobuf:"varint,5,opt,name=expires_ms,json=expiresMs,proto3" json:"expires_ms,omitempty"`
+	Uses          uint32                 `protobuf:"varint,6,opt,name=uses,proto3" json:"uses,omitempty"`
+	Caller        *Caller                `protobuf:"bytes,7,opt,name=caller,proto3" json:"caller,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateJoinToken) Reset() {
+	*x = CreateJoinToken{}
+	mi := &file_logpb_log_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateJoinToken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateJoinToken) ProtoMessage() {}
+
+func (x *CreateJoinToken) ProtoReflect() protoreflect.Message {
+	mi := &file_logpb_log_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateJoinToken.ProtoReflect.Descriptor instead.
+func (*CreateJoinToken) Descriptor() ([]byte, []int) {
+	return file_logpb_log_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *CreateJoinToken) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *CreateJoinToken) GetSecretSha256() []byte {
+	if x != nil {
+		return x.SecretSha256
+	}
+	return nil
+}
+
+func (x *CreateJoinToken) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *CreateJoinToken) GetNames() string {
+	if x != nil {
+		return x.Names
+	}
+	return ""
+}
+
+func (x *CreateJoinToken) GetExpiresMs() int64 {
+	if x != nil {
+		return x.ExpiresMs
+	}
+	return 0
+}
+
+func (x *CreateJoinToken) GetUses() uint32 {
+	if x != nil {
+		return x.Uses
+	}
+	return 0
+}
+
+func (x *CreateJoinToken) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
+type UseJoinToken struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	SecretSha256  []byte                 `protobuf:"bytes,2,opt,name=secret_sha256,json=secretSha256,proto3" json:"secret_sha256,omitempty"`
+	Role          string                 `protobuf:"bytes,3,opt,name=role,proto3" json:"role,omitempty"`
+	Name          string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UseJoinToken) Reset() {
+	*x = UseJoinToken{}
+	mi := &file_logpb_log_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UseJoinToken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UseJoinToken) ProtoMessage() {}
+
+func (x *UseJoinToken) ProtoReflect() protoreflect.Message {
+	mi := &file_logpb_log_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UseJoinToken.ProtoReflect.Descriptor instead.
+func (*UseJoinToken) Descriptor() ([]byte, []int) {
+	return file_logpb_log_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *UseJoinToken) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *UseJoinToken) GetSecretSha256() []byte {
+	if x != nil {
+		return x.SecretSha256
+	}
+	return nil
+}
+
+func (x *UseJoinToken) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *UseJoinToken) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type RevokeJoinToken struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Caller        *Caller                `protobuf:"bytes,2,opt,name=caller,proto3" json:"caller,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeJoinToken) Reset() {
+	*x = RevokeJoinToken{}
+	mi := &file_logpb_log_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeJoinToken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeJoinToken) ProtoMessage() {}
+
+func (x *RevokeJoinToken) ProtoReflect() protoreflect.Message {
+	mi := &file_logpb_log_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeJoinToken.ProtoReflect.Descriptor instead.
+func (*RevokeJoinToken) Descriptor() ([]byte, []int) {
+	return file_logpb_log_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *RevokeJoinToken) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *RevokeJoinToken) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
 type Caller struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Uid           uint32                 `protobuf:"varint,1,opt,name=uid,proto3" json:"uid,omitempty"`
@@ -437,7 +991,7 @@ type Caller struct {
 
 func (x *Caller) Reset() {
 	*x = Caller{}
-	mi := &file_logpb_log_proto_msgTypes[3]
+	mi := &file_logpb_log_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -449,7 +1003,7 @@ func (x *Caller) String() string {
 func (*Caller) ProtoMessage() {}
 
 func (x *Caller) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[3]
+	mi := &file_logpb_log_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -462,7 +1016,7 @@ func (x *Caller) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Caller.ProtoReflect.Descriptor instead.
 func (*Caller) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{3}
+	return file_logpb_log_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Caller) GetUid() uint32 {
@@ -545,7 +1099,7 @@ type JobSpec struct {
 
 func (x *JobSpec) Reset() {
 	*x = JobSpec{}
-	mi := &file_logpb_log_proto_msgTypes[4]
+	mi := &file_logpb_log_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -557,7 +1111,7 @@ func (x *JobSpec) String() string {
 func (*JobSpec) ProtoMessage() {}
 
 func (x *JobSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[4]
+	mi := &file_logpb_log_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -570,7 +1124,7 @@ func (x *JobSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobSpec.ProtoReflect.Descriptor instead.
 func (*JobSpec) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{4}
+	return file_logpb_log_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *JobSpec) GetName() string {
@@ -941,7 +1495,7 @@ type Submit struct {
 
 func (x *Submit) Reset() {
 	*x = Submit{}
-	mi := &file_logpb_log_proto_msgTypes[5]
+	mi := &file_logpb_log_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -953,7 +1507,7 @@ func (x *Submit) String() string {
 func (*Submit) ProtoMessage() {}
 
 func (x *Submit) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[5]
+	mi := &file_logpb_log_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -966,7 +1520,7 @@ func (x *Submit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Submit.ProtoReflect.Descriptor instead.
 func (*Submit) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{5}
+	return file_logpb_log_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Submit) GetKey() string {
@@ -1003,7 +1557,7 @@ type PutBlob struct {
 
 func (x *PutBlob) Reset() {
 	*x = PutBlob{}
-	mi := &file_logpb_log_proto_msgTypes[6]
+	mi := &file_logpb_log_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1015,7 +1569,7 @@ func (x *PutBlob) String() string {
 func (*PutBlob) ProtoMessage() {}
 
 func (x *PutBlob) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[6]
+	mi := &file_logpb_log_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1028,7 +1582,7 @@ func (x *PutBlob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutBlob.ProtoReflect.Descriptor instead.
 func (*PutBlob) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{6}
+	return file_logpb_log_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PutBlob) GetHash() []byte {
@@ -1078,7 +1632,7 @@ type GresAlloc struct {
 
 func (x *GresAlloc) Reset() {
 	*x = GresAlloc{}
-	mi := &file_logpb_log_proto_msgTypes[7]
+	mi := &file_logpb_log_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1090,7 +1644,7 @@ func (x *GresAlloc) String() string {
 func (*GresAlloc) ProtoMessage() {}
 
 func (x *GresAlloc) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[7]
+	mi := &file_logpb_log_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1103,7 +1657,7 @@ func (x *GresAlloc) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GresAlloc.ProtoReflect.Descriptor instead.
 func (*GresAlloc) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{7}
+	return file_logpb_log_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GresAlloc) GetName() string {
@@ -1148,7 +1702,7 @@ type NodeAlloc struct {
 
 func (x *NodeAlloc) Reset() {
 	*x = NodeAlloc{}
-	mi := &file_logpb_log_proto_msgTypes[8]
+	mi := &file_logpb_log_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1160,7 +1714,7 @@ func (x *NodeAlloc) String() string {
 func (*NodeAlloc) ProtoMessage() {}
 
 func (x *NodeAlloc) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[8]
+	mi := &file_logpb_log_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1173,7 +1727,7 @@ func (x *NodeAlloc) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeAlloc.ProtoReflect.Descriptor instead.
 func (*NodeAlloc) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{8}
+	return file_logpb_log_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *NodeAlloc) GetNode() string {
@@ -1234,7 +1788,7 @@ type Start struct {
 
 func (x *Start) Reset() {
 	*x = Start{}
-	mi := &file_logpb_log_proto_msgTypes[9]
+	mi := &file_logpb_log_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1246,7 +1800,7 @@ func (x *Start) String() string {
 func (*Start) ProtoMessage() {}
 
 func (x *Start) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[9]
+	mi := &file_logpb_log_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1259,7 +1813,7 @@ func (x *Start) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Start.ProtoReflect.Descriptor instead.
 func (*Start) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{9}
+	return file_logpb_log_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Start) GetJobId() uint32 {
@@ -1330,7 +1884,7 @@ type ReasonChange struct {
 
 func (x *ReasonChange) Reset() {
 	*x = ReasonChange{}
-	mi := &file_logpb_log_proto_msgTypes[10]
+	mi := &file_logpb_log_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1342,7 +1896,7 @@ func (x *ReasonChange) String() string {
 func (*ReasonChange) ProtoMessage() {}
 
 func (x *ReasonChange) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[10]
+	mi := &file_logpb_log_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1355,7 +1909,7 @@ func (x *ReasonChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReasonChange.ProtoReflect.Descriptor instead.
 func (*ReasonChange) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{10}
+	return file_logpb_log_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReasonChange) GetJobId() uint32 {
@@ -1399,7 +1953,7 @@ type ClassReason struct {
 
 func (x *ClassReason) Reset() {
 	*x = ClassReason{}
-	mi := &file_logpb_log_proto_msgTypes[11]
+	mi := &file_logpb_log_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1411,7 +1965,7 @@ func (x *ClassReason) String() string {
 func (*ClassReason) ProtoMessage() {}
 
 func (x *ClassReason) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[11]
+	mi := &file_logpb_log_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1424,7 +1978,7 @@ func (x *ClassReason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClassReason.ProtoReflect.Descriptor instead.
 func (*ClassReason) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{11}
+	return file_logpb_log_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ClassReason) GetClass() string {
@@ -1467,7 +2021,7 @@ type Plan struct {
 
 func (x *Plan) Reset() {
 	*x = Plan{}
-	mi := &file_logpb_log_proto_msgTypes[12]
+	mi := &file_logpb_log_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1479,7 +2033,7 @@ func (x *Plan) String() string {
 func (*Plan) ProtoMessage() {}
 
 func (x *Plan) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[12]
+	mi := &file_logpb_log_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1492,7 +2046,7 @@ func (x *Plan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Plan.ProtoReflect.Descriptor instead.
 func (*Plan) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{12}
+	return file_logpb_log_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Plan) GetBase() uint64 {
@@ -1538,7 +2092,7 @@ type Launched struct {
 
 func (x *Launched) Reset() {
 	*x = Launched{}
-	mi := &file_logpb_log_proto_msgTypes[13]
+	mi := &file_logpb_log_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1550,7 +2104,7 @@ func (x *Launched) String() string {
 func (*Launched) ProtoMessage() {}
 
 func (x *Launched) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[13]
+	mi := &file_logpb_log_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1563,7 +2117,7 @@ func (x *Launched) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Launched.ProtoReflect.Descriptor instead.
 func (*Launched) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{13}
+	return file_logpb_log_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Launched) GetJobId() uint32 {
@@ -1641,7 +2195,7 @@ type Reported struct {
 
 func (x *Reported) Reset() {
 	*x = Reported{}
-	mi := &file_logpb_log_proto_msgTypes[14]
+	mi := &file_logpb_log_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1653,7 +2207,7 @@ func (x *Reported) String() string {
 func (*Reported) ProtoMessage() {}
 
 func (x *Reported) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[14]
+	mi := &file_logpb_log_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1666,7 +2220,7 @@ func (x *Reported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reported.ProtoReflect.Descriptor instead.
 func (*Reported) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{14}
+	return file_logpb_log_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Reported) GetJobId() uint32 {
@@ -1823,7 +2377,7 @@ type RegisterNode struct {
 
 func (x *RegisterNode) Reset() {
 	*x = RegisterNode{}
-	mi := &file_logpb_log_proto_msgTypes[15]
+	mi := &file_logpb_log_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1835,7 +2389,7 @@ func (x *RegisterNode) String() string {
 func (*RegisterNode) ProtoMessage() {}
 
 func (x *RegisterNode) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[15]
+	mi := &file_logpb_log_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1848,7 +2402,7 @@ func (x *RegisterNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterNode.ProtoReflect.Descriptor instead.
 func (*RegisterNode) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{15}
+	return file_logpb_log_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RegisterNode) GetNode() string {
@@ -2004,7 +2558,7 @@ type NodeUpdate struct {
 
 func (x *NodeUpdate) Reset() {
 	*x = NodeUpdate{}
-	mi := &file_logpb_log_proto_msgTypes[16]
+	mi := &file_logpb_log_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2016,7 +2570,7 @@ func (x *NodeUpdate) String() string {
 func (*NodeUpdate) ProtoMessage() {}
 
 func (x *NodeUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[16]
+	mi := &file_logpb_log_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2029,7 +2583,7 @@ func (x *NodeUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeUpdate.ProtoReflect.Descriptor instead.
 func (*NodeUpdate) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{16}
+	return file_logpb_log_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *NodeUpdate) GetNodes() []string {
@@ -2080,7 +2634,7 @@ type NodeSilent struct {
 
 func (x *NodeSilent) Reset() {
 	*x = NodeSilent{}
-	mi := &file_logpb_log_proto_msgTypes[17]
+	mi := &file_logpb_log_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2092,7 +2646,7 @@ func (x *NodeSilent) String() string {
 func (*NodeSilent) ProtoMessage() {}
 
 func (x *NodeSilent) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[17]
+	mi := &file_logpb_log_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2105,7 +2659,7 @@ func (x *NodeSilent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeSilent.ProtoReflect.Descriptor instead.
 func (*NodeSilent) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{17}
+	return file_logpb_log_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *NodeSilent) GetNode() string {
@@ -2150,7 +2704,7 @@ type Cancel struct {
 
 func (x *Cancel) Reset() {
 	*x = Cancel{}
-	mi := &file_logpb_log_proto_msgTypes[18]
+	mi := &file_logpb_log_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2162,7 +2716,7 @@ func (x *Cancel) String() string {
 func (*Cancel) ProtoMessage() {}
 
 func (x *Cancel) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[18]
+	mi := &file_logpb_log_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2175,7 +2729,7 @@ func (x *Cancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancel.ProtoReflect.Descriptor instead.
 func (*Cancel) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{18}
+	return file_logpb_log_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Cancel) GetJobs() []*JobRef {
@@ -2231,7 +2785,7 @@ type JobRef struct {
 
 func (x *JobRef) Reset() {
 	*x = JobRef{}
-	mi := &file_logpb_log_proto_msgTypes[19]
+	mi := &file_logpb_log_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2243,7 +2797,7 @@ func (x *JobRef) String() string {
 func (*JobRef) ProtoMessage() {}
 
 func (x *JobRef) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[19]
+	mi := &file_logpb_log_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2256,7 +2810,7 @@ func (x *JobRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRef.ProtoReflect.Descriptor instead.
 func (*JobRef) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{19}
+	return file_logpb_log_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *JobRef) GetJobId() uint32 {
@@ -2292,7 +2846,7 @@ type Control struct {
 
 func (x *Control) Reset() {
 	*x = Control{}
-	mi := &file_logpb_log_proto_msgTypes[20]
+	mi := &file_logpb_log_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2304,7 +2858,7 @@ func (x *Control) String() string {
 func (*Control) ProtoMessage() {}
 
 func (x *Control) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[20]
+	mi := &file_logpb_log_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2317,7 +2871,7 @@ func (x *Control) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Control.ProtoReflect.Descriptor instead.
 func (*Control) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{20}
+	return file_logpb_log_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Control) GetOp() uint32 {
@@ -2359,7 +2913,7 @@ type UpdateJob struct {
 
 func (x *UpdateJob) Reset() {
 	*x = UpdateJob{}
-	mi := &file_logpb_log_proto_msgTypes[21]
+	mi := &file_logpb_log_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2371,7 +2925,7 @@ func (x *UpdateJob) String() string {
 func (*UpdateJob) ProtoMessage() {}
 
 func (x *UpdateJob) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[21]
+	mi := &file_logpb_log_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2384,7 +2938,7 @@ func (x *UpdateJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateJob.ProtoReflect.Descriptor instead.
 func (*UpdateJob) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{21}
+	return file_logpb_log_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *UpdateJob) GetJob() *JobRef {
@@ -2419,7 +2973,7 @@ type PartitionUpdate struct {
 
 func (x *PartitionUpdate) Reset() {
 	*x = PartitionUpdate{}
-	mi := &file_logpb_log_proto_msgTypes[22]
+	mi := &file_logpb_log_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2431,7 +2985,7 @@ func (x *PartitionUpdate) String() string {
 func (*PartitionUpdate) ProtoMessage() {}
 
 func (x *PartitionUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[22]
+	mi := &file_logpb_log_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2444,7 +2998,7 @@ func (x *PartitionUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionUpdate.ProtoReflect.Descriptor instead.
 func (*PartitionUpdate) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{22}
+	return file_logpb_log_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PartitionUpdate) GetName() string {
@@ -2481,7 +3035,7 @@ type JobTimer struct {
 
 func (x *JobTimer) Reset() {
 	*x = JobTimer{}
-	mi := &file_logpb_log_proto_msgTypes[23]
+	mi := &file_logpb_log_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2493,7 +3047,7 @@ func (x *JobTimer) String() string {
 func (*JobTimer) ProtoMessage() {}
 
 func (x *JobTimer) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[23]
+	mi := &file_logpb_log_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2506,7 +3060,7 @@ func (x *JobTimer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobTimer.ProtoReflect.Descriptor instead.
 func (*JobTimer) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{23}
+	return file_logpb_log_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *JobTimer) GetJobId() uint32 {
@@ -2548,7 +3102,7 @@ type Purge struct {
 
 func (x *Purge) Reset() {
 	*x = Purge{}
-	mi := &file_logpb_log_proto_msgTypes[24]
+	mi := &file_logpb_log_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2560,7 +3114,7 @@ func (x *Purge) String() string {
 func (*Purge) ProtoMessage() {}
 
 func (x *Purge) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[24]
+	mi := &file_logpb_log_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2573,7 +3127,7 @@ func (x *Purge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Purge.ProtoReflect.Descriptor instead.
 func (*Purge) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{24}
+	return file_logpb_log_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Purge) GetEndedBeforeMs() int64 {
@@ -2620,7 +3174,7 @@ type SetConfig struct {
 
 func (x *SetConfig) Reset() {
 	*x = SetConfig{}
-	mi := &file_logpb_log_proto_msgTypes[25]
+	mi := &file_logpb_log_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2632,7 +3186,7 @@ func (x *SetConfig) String() string {
 func (*SetConfig) ProtoMessage() {}
 
 func (x *SetConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[25]
+	mi := &file_logpb_log_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2645,7 +3199,7 @@ func (x *SetConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetConfig.ProtoReflect.Descriptor instead.
 func (*SetConfig) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{25}
+	return file_logpb_log_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SetConfig) GetFirstJobId() uint32 {
@@ -2776,7 +3330,7 @@ type ConfigNode struct {
 
 func (x *ConfigNode) Reset() {
 	*x = ConfigNode{}
-	mi := &file_logpb_log_proto_msgTypes[26]
+	mi := &file_logpb_log_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2788,7 +3342,7 @@ func (x *ConfigNode) String() string {
 func (*ConfigNode) ProtoMessage() {}
 
 func (x *ConfigNode) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[26]
+	mi := &file_logpb_log_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2801,7 +3355,7 @@ func (x *ConfigNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigNode.ProtoReflect.Descriptor instead.
 func (*ConfigNode) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{26}
+	return file_logpb_log_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ConfigNode) GetName() string {
@@ -2934,13 +3488,14 @@ type ConfigPartition struct {
 	RootOnly          bool                   `protobuf:"varint,21,opt,name=root_only,json=rootOnly,proto3" json:"root_only,omitempty"`
 	SharedFs          bool                   `protobuf:"varint,22,opt,name=shared_fs,json=sharedFs,proto3" json:"shared_fs,omitempty"`
 	DisableRootJobs   bool                   `protobuf:"varint,23,opt,name=disable_root_jobs,json=disableRootJobs,proto3" json:"disable_root_jobs,omitempty"`
+	JobLeaseMs        int64                  `protobuf:"varint,24,opt,name=job_lease_ms,json=jobLeaseMs,proto3" json:"job_lease_ms,omitempty"` // 0 = the cluster's rule, -1 = never by lease
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
 
 func (x *ConfigPartition) Reset() {
 	*x = ConfigPartition{}
-	mi := &file_logpb_log_proto_msgTypes[27]
+	mi := &file_logpb_log_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2952,7 +3507,7 @@ func (x *ConfigPartition) String() string {
 func (*ConfigPartition) ProtoMessage() {}
 
 func (x *ConfigPartition) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[27]
+	mi := &file_logpb_log_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2965,7 +3520,7 @@ func (x *ConfigPartition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigPartition.ProtoReflect.Descriptor instead.
 func (*ConfigPartition) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{27}
+	return file_logpb_log_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ConfigPartition) GetName() string {
@@ -3129,6 +3684,13 @@ func (x *ConfigPartition) GetDisableRootJobs() bool {
 	return false
 }
 
+func (x *ConfigPartition) GetJobLeaseMs() int64 {
+	if x != nil {
+		return x.JobLeaseMs
+	}
+	return 0
+}
+
 // A snapshot is a stream of length-delimited SnapshotRecords: header first, trailer last.
 type SnapshotRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3143,6 +3705,8 @@ type SnapshotRecord struct {
 	//	*SnapshotRecord_Config
 	//	*SnapshotRecord_Partition
 	//	*SnapshotRecord_Class
+	//	*SnapshotRecord_Controller
+	//	*SnapshotRecord_JoinToken
 	Of            isSnapshotRecord_Of `protobuf_oneof:"of"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3150,7 +3714,7 @@ type SnapshotRecord struct {
 
 func (x *SnapshotRecord) Reset() {
 	*x = SnapshotRecord{}
-	mi := &file_logpb_log_proto_msgTypes[28]
+	mi := &file_logpb_log_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3162,7 +3726,7 @@ func (x *SnapshotRecord) String() string {
 func (*SnapshotRecord) ProtoMessage() {}
 
 func (x *SnapshotRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[28]
+	mi := &file_logpb_log_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3175,7 +3739,7 @@ func (x *SnapshotRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRecord.ProtoReflect.Descriptor instead.
 func (*SnapshotRecord) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{28}
+	return file_logpb_log_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SnapshotRecord) GetOf() isSnapshotRecord_Of {
@@ -3266,6 +3830,24 @@ func (x *SnapshotRecord) GetClass() *SnapshotClass {
 	return nil
 }
 
+func (x *SnapshotRecord) GetController() *SetController {
+	if x != nil {
+		if x, ok := x.Of.(*SnapshotRecord_Controller); ok {
+			return x.Controller
+		}
+	}
+	return nil
+}
+
+func (x *SnapshotRecord) GetJoinToken() *SnapshotJoinToken {
+	if x != nil {
+		if x, ok := x.Of.(*SnapshotRecord_JoinToken); ok {
+			return x.JoinToken
+		}
+	}
+	return nil
+}
+
 type isSnapshotRecord_Of interface {
 	isSnapshotRecord_Of()
 }
@@ -3306,6 +3888,14 @@ type SnapshotRecord_Class struct {
 	Class *SnapshotClass `protobuf:"bytes,9,opt,name=class,proto3,oneof"`
 }
 
+type SnapshotRecord_Controller struct {
+	Controller *SetController `protobuf:"bytes,10,opt,name=controller,proto3,oneof"`
+}
+
+type SnapshotRecord_JoinToken struct {
+	JoinToken *SnapshotJoinToken `protobuf:"bytes,11,opt,name=join_token,json=joinToken,proto3,oneof"`
+}
+
 func (*SnapshotRecord_Header) isSnapshotRecord_Of() {}
 
 func (*SnapshotRecord_Job) isSnapshotRecord_Of() {}
@@ -3324,6 +3914,10 @@ func (*SnapshotRecord_Partition) isSnapshotRecord_Of() {}
 
 func (*SnapshotRecord_Class) isSnapshotRecord_Of() {}
 
+func (*SnapshotRecord_Controller) isSnapshotRecord_Of() {}
+
+func (*SnapshotRecord_JoinToken) isSnapshotRecord_Of() {}
+
 type SnapshotHeader struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Version       uint32                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
@@ -3339,7 +3933,7 @@ type SnapshotHeader struct {
 
 func (x *SnapshotHeader) Reset() {
 	*x = SnapshotHeader{}
-	mi := &file_logpb_log_proto_msgTypes[29]
+	mi := &file_logpb_log_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3351,7 +3945,7 @@ func (x *SnapshotHeader) String() string {
 func (*SnapshotHeader) ProtoMessage() {}
 
 func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[29]
+	mi := &file_logpb_log_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3364,7 +3958,7 @@ func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHeader.ProtoReflect.Descriptor instead.
 func (*SnapshotHeader) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{29}
+	return file_logpb_log_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SnapshotHeader) GetVersion() uint32 {
@@ -3416,6 +4010,74 @@ func (x *SnapshotHeader) GetCapacity() uint64 {
 	return 0
 }
 
+type SnapshotJoinToken struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Token         *CreateJoinToken       `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	UsedBy        []string               `protobuf:"bytes,2,rep,name=used_by,json=usedBy,proto3" json:"used_by,omitempty"`
+	CreatedMs     int64                  `protobuf:"varint,3,opt,name=created_ms,json=createdMs,proto3" json:"created_ms,omitempty"`
+	Revoked       bool                   `protobuf:"varint,4,opt,name=revoked,proto3" json:"revoked,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotJoinToken) Reset() {
+	*x = SnapshotJoinToken{}
+	mi := &file_logpb_log_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotJoinToken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotJoinToken) ProtoMessage() {}
+
+func (x *SnapshotJoinToken) ProtoReflect() protoreflect.Message {
+	mi := &file_logpb_log_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotJoinToken.ProtoReflect.Descriptor instead.
+func (*SnapshotJoinToken) Descriptor() ([]byte, []int) {
+	return file_logpb_log_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *SnapshotJoinToken) GetToken() *CreateJoinToken {
+	if x != nil {
+		return x.Token
+	}
+	return nil
+}
+
+func (x *SnapshotJoinToken) GetUsedBy() []string {
+	if x != nil {
+		return x.UsedBy
+	}
+	return nil
+}
+
+func (x *SnapshotJoinToken) GetCreatedMs() int64 {
+	if x != nil {
+		return x.CreatedMs
+	}
+	return 0
+}
+
+func (x *SnapshotJoinToken) GetRevoked() bool {
+	if x != nil {
+		return x.Revoked
+	}
+	return false
+}
+
 type SnapshotTrailer struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Records       uint64                 `protobuf:"varint,1,opt,name=records,proto3" json:"records,omitempty"`
@@ -3426,7 +4088,7 @@ type SnapshotTrailer struct {
 
 func (x *SnapshotTrailer) Reset() {
 	*x = SnapshotTrailer{}
-	mi := &file_logpb_log_proto_msgTypes[30]
+	mi := &file_logpb_log_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3438,7 +4100,7 @@ func (x *SnapshotTrailer) String() string {
 func (*SnapshotTrailer) ProtoMessage() {}
 
 func (x *SnapshotTrailer) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[30]
+	mi := &file_logpb_log_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3451,7 +4113,7 @@ func (x *SnapshotTrailer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotTrailer.ProtoReflect.Descriptor instead.
 func (*SnapshotTrailer) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{30}
+	return file_logpb_log_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SnapshotTrailer) GetRecords() uint64 {
@@ -3482,7 +4144,7 @@ type SnapshotBlob struct {
 
 func (x *SnapshotBlob) Reset() {
 	*x = SnapshotBlob{}
-	mi := &file_logpb_log_proto_msgTypes[31]
+	mi := &file_logpb_log_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3494,7 +4156,7 @@ func (x *SnapshotBlob) String() string {
 func (*SnapshotBlob) ProtoMessage() {}
 
 func (x *SnapshotBlob) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[31]
+	mi := &file_logpb_log_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3507,7 +4169,7 @@ func (x *SnapshotBlob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotBlob.ProtoReflect.Descriptor instead.
 func (*SnapshotBlob) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{31}
+	return file_logpb_log_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SnapshotBlob) GetHash() []byte {
@@ -3565,7 +4227,7 @@ type SnapshotKey struct {
 
 func (x *SnapshotKey) Reset() {
 	*x = SnapshotKey{}
-	mi := &file_logpb_log_proto_msgTypes[32]
+	mi := &file_logpb_log_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3577,7 +4239,7 @@ func (x *SnapshotKey) String() string {
 func (*SnapshotKey) ProtoMessage() {}
 
 func (x *SnapshotKey) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[32]
+	mi := &file_logpb_log_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3590,7 +4252,7 @@ func (x *SnapshotKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotKey.ProtoReflect.Descriptor instead.
 func (*SnapshotKey) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{32}
+	return file_logpb_log_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SnapshotKey) GetUid() uint32 {
@@ -3641,7 +4303,7 @@ type SnapshotClass struct {
 
 func (x *SnapshotClass) Reset() {
 	*x = SnapshotClass{}
-	mi := &file_logpb_log_proto_msgTypes[33]
+	mi := &file_logpb_log_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3653,7 +4315,7 @@ func (x *SnapshotClass) String() string {
 func (*SnapshotClass) ProtoMessage() {}
 
 func (x *SnapshotClass) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[33]
+	mi := &file_logpb_log_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3666,7 +4328,7 @@ func (x *SnapshotClass) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotClass.ProtoReflect.Descriptor instead.
 func (*SnapshotClass) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{33}
+	return file_logpb_log_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SnapshotClass) GetKey() string {
@@ -3709,7 +4371,7 @@ type SnapshotSignal struct {
 
 func (x *SnapshotSignal) Reset() {
 	*x = SnapshotSignal{}
-	mi := &file_logpb_log_proto_msgTypes[34]
+	mi := &file_logpb_log_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3721,7 +4383,7 @@ func (x *SnapshotSignal) String() string {
 func (*SnapshotSignal) ProtoMessage() {}
 
 func (x *SnapshotSignal) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[34]
+	mi := &file_logpb_log_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3734,7 +4396,7 @@ func (x *SnapshotSignal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotSignal.ProtoReflect.Descriptor instead.
 func (*SnapshotSignal) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{34}
+	return file_logpb_log_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SnapshotSignal) GetSeq() uint32 {
@@ -3776,7 +4438,7 @@ type SnapshotPartition struct {
 
 func (x *SnapshotPartition) Reset() {
 	*x = SnapshotPartition{}
-	mi := &file_logpb_log_proto_msgTypes[35]
+	mi := &file_logpb_log_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3788,7 +4450,7 @@ func (x *SnapshotPartition) String() string {
 func (*SnapshotPartition) ProtoMessage() {}
 
 func (x *SnapshotPartition) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[35]
+	mi := &file_logpb_log_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3801,7 +4463,7 @@ func (x *SnapshotPartition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotPartition.ProtoReflect.Descriptor instead.
 func (*SnapshotPartition) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{35}
+	return file_logpb_log_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SnapshotPartition) GetName() string {
@@ -3888,7 +4550,7 @@ type SnapshotJob struct {
 
 func (x *SnapshotJob) Reset() {
 	*x = SnapshotJob{}
-	mi := &file_logpb_log_proto_msgTypes[36]
+	mi := &file_logpb_log_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3900,7 +4562,7 @@ func (x *SnapshotJob) String() string {
 func (*SnapshotJob) ProtoMessage() {}
 
 func (x *SnapshotJob) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[36]
+	mi := &file_logpb_log_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3913,7 +4575,7 @@ func (x *SnapshotJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotJob.ProtoReflect.Descriptor instead.
 func (*SnapshotJob) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{36}
+	return file_logpb_log_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SnapshotJob) GetId() uint32 {
@@ -4320,7 +4982,7 @@ type SnapshotNode struct {
 
 func (x *SnapshotNode) Reset() {
 	*x = SnapshotNode{}
-	mi := &file_logpb_log_proto_msgTypes[37]
+	mi := &file_logpb_log_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4332,7 +4994,7 @@ func (x *SnapshotNode) String() string {
 func (*SnapshotNode) ProtoMessage() {}
 
 func (x *SnapshotNode) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[37]
+	mi := &file_logpb_log_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4345,7 +5007,7 @@ func (x *SnapshotNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotNode.ProtoReflect.Descriptor instead.
 func (*SnapshotNode) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{37}
+	return file_logpb_log_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SnapshotNode) GetConfig() *ConfigNode {
@@ -4433,7 +5095,8 @@ const file_logpb_log_proto_rawDesc = "" +
 	"\x05Entry\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x17\n" +
 	"\atime_ms\x18\x02 \x01(\x03R\x06timeMs\x123\n" +
-	"\bcommands\x18\x03 \x03(\v2\x17.tensorgrid.log.CommandR\bcommands\"\x97\a\n" +
+	"\bcommands\x18\x03 \x03(\v2\x17.tensorgrid.log.CommandR\bcommands\"\xfd\n" +
+	"\n" +
 	"\aCommand\x120\n" +
 	"\x06submit\x18\x01 \x01(\v2\x16.tensorgrid.log.SubmitH\x00R\x06submit\x124\n" +
 	"\bput_blob\x18\x02 \x01(\v2\x17.tensorgrid.log.PutBlobH\x00R\aputBlob\x12*\n" +
@@ -4455,9 +5118,49 @@ const file_logpb_log_proto_rawDesc = "" +
 	"\x05purge\x18\x0e \x01(\v2\x15.tensorgrid.log.PurgeH\x00R\x05purge\x12=\n" +
 	"\vnode_silent\x18\x0f \x01(\v2\x1a.tensorgrid.log.NodeSilentH\x00R\n" +
 	"nodeSilent\x12*\n" +
-	"\x04noop\x18\x10 \x01(\v2\x14.tensorgrid.log.NoopH\x00R\x04noopB\x04\n" +
+	"\x04noop\x18\x10 \x01(\v2\x14.tensorgrid.log.NoopH\x00R\x04noop\x12C\n" +
+	"\rraise_feature\x18\x11 \x01(\v2\x1c.tensorgrid.log.RaiseFeatureH\x00R\fraiseFeature\x127\n" +
+	"\thash_mark\x18\x12 \x01(\v2\x18.tensorgrid.log.HashMarkH\x00R\bhashMark\x12:\n" +
+	"\n" +
+	"hash_check\x18\x13 \x01(\v2\x19.tensorgrid.log.HashCheckH\x00R\thashCheck\x12F\n" +
+	"\x0eset_controller\x18\x14 \x01(\v2\x1d.tensorgrid.log.SetControllerH\x00R\rsetController\x12M\n" +
+	"\x11create_join_token\x18\x15 \x01(\v2\x1f.tensorgrid.log.CreateJoinTokenH\x00R\x0fcreateJoinToken\x12D\n" +
+	"\x0euse_join_token\x18\x16 \x01(\v2\x1c.tensorgrid.log.UseJoinTokenH\x00R\fuseJoinToken\x12M\n" +
+	"\x11revoke_join_token\x18\x17 \x01(\v2\x1f.tensorgrid.log.RevokeJoinTokenH\x00R\x0frevokeJoinTokenB\x04\n" +
 	"\x02of\"\x06\n" +
-	"\x04Noop\"J\n" +
+	"\x04Noop\"$\n" +
+	"\fRaiseFeature\x12\x14\n" +
+	"\x05level\x18\x01 \x01(\rR\x05level\"\n" +
+	"\n" +
+	"\bHashMark\"Q\n" +
+	"\tHashCheck\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x16\n" +
+	"\x06sha256\x18\x02 \x01(\fR\x06sha256\x12\x16\n" +
+	"\x06leader\x18\x03 \x01(\tR\x06leader\"\xa3\x01\n" +
+	"\rSetController\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x12\n" +
+	"\x04port\x18\x03 \x01(\rR\x04port\x12\x1b\n" +
+	"\traft_port\x18\x04 \x01(\rR\braftPort\x12\x1b\n" +
+	"\tuser_port\x18\x05 \x01(\rR\buserPort\x12\x16\n" +
+	"\x06remove\x18\x06 \x01(\bR\x06remove\"\xd3\x01\n" +
+	"\x0fCreateJoinToken\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12#\n" +
+	"\rsecret_sha256\x18\x02 \x01(\fR\fsecretSha256\x12\x12\n" +
+	"\x04role\x18\x03 \x01(\tR\x04role\x12\x14\n" +
+	"\x05names\x18\x04 \x01(\tR\x05names\x12\x1d\n" +
+	"\n" +
+	"expires_ms\x18\x05 \x01(\x03R\texpiresMs\x12\x12\n" +
+	"\x04uses\x18\x06 \x01(\rR\x04uses\x12.\n" +
+	"\x06caller\x18\a \x01(\v2\x16.tensorgrid.log.CallerR\x06caller\"k\n" +
+	"\fUseJoinToken\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12#\n" +
+	"\rsecret_sha256\x18\x02 \x01(\fR\fsecretSha256\x12\x12\n" +
+	"\x04role\x18\x03 \x01(\tR\x04role\x12\x12\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\"Q\n" +
+	"\x0fRevokeJoinToken\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12.\n" +
+	"\x06caller\x18\x02 \x01(\v2\x16.tensorgrid.log.CallerR\x06caller\"J\n" +
 	"\x06Caller\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\rR\x03uid\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x1a\n" +
@@ -4719,7 +5422,7 @@ const file_logpb_log_proto_rawDesc = "" +
 	"\bfeatures\x18\f \x03(\tR\bfeatures\x12\x16\n" +
 	"\x06weight\x18\r \x01(\rR\x06weight\x12\x14\n" +
 	"\x05state\x18\x0e \x01(\tR\x05state\x12\x16\n" +
-	"\x06reason\x18\x0f \x01(\tR\x06reason\"\x98\x06\n" +
+	"\x06reason\x18\x0f \x01(\tR\x06reason\"\xba\x06\n" +
 	"\x0fConfigPartition\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
 	"\n" +
@@ -4745,7 +5448,9 @@ const file_logpb_log_proto_rawDesc = "" +
 	"\x06hidden\x18\x14 \x01(\bR\x06hidden\x12\x1b\n" +
 	"\troot_only\x18\x15 \x01(\bR\brootOnly\x12\x1b\n" +
 	"\tshared_fs\x18\x16 \x01(\bR\bsharedFs\x12*\n" +
-	"\x11disable_root_jobs\x18\x17 \x01(\bR\x0fdisableRootJobs\"\x86\x04\n" +
+	"\x11disable_root_jobs\x18\x17 \x01(\bR\x0fdisableRootJobs\x12 \n" +
+	"\fjob_lease_ms\x18\x18 \x01(\x03R\n" +
+	"jobLeaseMs\"\x8b\x05\n" +
 	"\x0eSnapshotRecord\x128\n" +
 	"\x06header\x18\x01 \x01(\v2\x1e.tensorgrid.log.SnapshotHeaderH\x00R\x06header\x12/\n" +
 	"\x03job\x18\x02 \x01(\v2\x1b.tensorgrid.log.SnapshotJobH\x00R\x03job\x122\n" +
@@ -4755,7 +5460,13 @@ const file_logpb_log_proto_rawDesc = "" +
 	"\atrailer\x18\x06 \x01(\v2\x1f.tensorgrid.log.SnapshotTrailerH\x00R\atrailer\x123\n" +
 	"\x06config\x18\a \x01(\v2\x19.tensorgrid.log.SetConfigH\x00R\x06config\x12A\n" +
 	"\tpartition\x18\b \x01(\v2!.tensorgrid.log.SnapshotPartitionH\x00R\tpartition\x125\n" +
-	"\x05class\x18\t \x01(\v2\x1d.tensorgrid.log.SnapshotClassH\x00R\x05classB\x04\n" +
+	"\x05class\x18\t \x01(\v2\x1d.tensorgrid.log.SnapshotClassH\x00R\x05class\x12?\n" +
+	"\n" +
+	"controller\x18\n" +
+	" \x01(\v2\x1d.tensorgrid.log.SetControllerH\x00R\n" +
+	"controller\x12B\n" +
+	"\n" +
+	"join_token\x18\v \x01(\v2!.tensorgrid.log.SnapshotJoinTokenH\x00R\tjoinTokenB\x04\n" +
 	"\x02of\"\xd4\x01\n" +
 	"\x0eSnapshotHeader\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x17\n" +
@@ -4764,7 +5475,13 @@ const file_logpb_log_proto_rawDesc = "" +
 	"\rstate_version\x18\x04 \x01(\x04R\fstateVersion\x12\x14\n" +
 	"\x05index\x18\x05 \x01(\x04R\x05index\x12\x18\n" +
 	"\asubmits\x18\x06 \x01(\x04R\asubmits\x12\x1a\n" +
-	"\bcapacity\x18\a \x01(\x04R\bcapacity\"C\n" +
+	"\bcapacity\x18\a \x01(\x04R\bcapacity\"\x9c\x01\n" +
+	"\x11SnapshotJoinToken\x125\n" +
+	"\x05token\x18\x01 \x01(\v2\x1f.tensorgrid.log.CreateJoinTokenR\x05token\x12\x17\n" +
+	"\aused_by\x18\x02 \x03(\tR\x06usedBy\x12\x1d\n" +
+	"\n" +
+	"created_ms\x18\x03 \x01(\x03R\tcreatedMs\x12\x18\n" +
+	"\arevoked\x18\x04 \x01(\bR\arevoked\"C\n" +
 	"\x0fSnapshotTrailer\x12\x18\n" +
 	"\arecords\x18\x01 \x01(\x04R\arecords\x12\x16\n" +
 	"\x06crc32c\x18\x02 \x01(\rR\x06crc32c\"\x9b\x01\n" +
@@ -4898,108 +5615,128 @@ func file_logpb_log_proto_rawDescGZIP() []byte {
 	return file_logpb_log_proto_rawDescData
 }
 
-var file_logpb_log_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_logpb_log_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_logpb_log_proto_goTypes = []any{
 	(*Entry)(nil),             // 0: tensorgrid.log.Entry
 	(*Command)(nil),           // 1: tensorgrid.log.Command
 	(*Noop)(nil),              // 2: tensorgrid.log.Noop
-	(*Caller)(nil),            // 3: tensorgrid.log.Caller
-	(*JobSpec)(nil),           // 4: tensorgrid.log.JobSpec
-	(*Submit)(nil),            // 5: tensorgrid.log.Submit
-	(*PutBlob)(nil),           // 6: tensorgrid.log.PutBlob
-	(*GresAlloc)(nil),         // 7: tensorgrid.log.GresAlloc
-	(*NodeAlloc)(nil),         // 8: tensorgrid.log.NodeAlloc
-	(*Start)(nil),             // 9: tensorgrid.log.Start
-	(*ReasonChange)(nil),      // 10: tensorgrid.log.ReasonChange
-	(*ClassReason)(nil),       // 11: tensorgrid.log.ClassReason
-	(*Plan)(nil),              // 12: tensorgrid.log.Plan
-	(*Launched)(nil),          // 13: tensorgrid.log.Launched
-	(*Reported)(nil),          // 14: tensorgrid.log.Reported
-	(*RegisterNode)(nil),      // 15: tensorgrid.log.RegisterNode
-	(*NodeUpdate)(nil),        // 16: tensorgrid.log.NodeUpdate
-	(*NodeSilent)(nil),        // 17: tensorgrid.log.NodeSilent
-	(*Cancel)(nil),            // 18: tensorgrid.log.Cancel
-	(*JobRef)(nil),            // 19: tensorgrid.log.JobRef
-	(*Control)(nil),           // 20: tensorgrid.log.Control
-	(*UpdateJob)(nil),         // 21: tensorgrid.log.UpdateJob
-	(*PartitionUpdate)(nil),   // 22: tensorgrid.log.PartitionUpdate
-	(*JobTimer)(nil),          // 23: tensorgrid.log.JobTimer
-	(*Purge)(nil),             // 24: tensorgrid.log.Purge
-	(*SetConfig)(nil),         // 25: tensorgrid.log.SetConfig
-	(*ConfigNode)(nil),        // 26: tensorgrid.log.ConfigNode
-	(*ConfigPartition)(nil),   // 27: tensorgrid.log.ConfigPartition
-	(*SnapshotRecord)(nil),    // 28: tensorgrid.log.SnapshotRecord
-	(*SnapshotHeader)(nil),    // 29: tensorgrid.log.SnapshotHeader
-	(*SnapshotTrailer)(nil),   // 30: tensorgrid.log.SnapshotTrailer
-	(*SnapshotBlob)(nil),      // 31: tensorgrid.log.SnapshotBlob
-	(*SnapshotKey)(nil),       // 32: tensorgrid.log.SnapshotKey
-	(*SnapshotClass)(nil),     // 33: tensorgrid.log.SnapshotClass
-	(*SnapshotSignal)(nil),    // 34: tensorgrid.log.SnapshotSignal
-	(*SnapshotPartition)(nil), // 35: tensorgrid.log.SnapshotPartition
-	(*SnapshotJob)(nil),       // 36: tensorgrid.log.SnapshotJob
-	(*SnapshotNode)(nil),      // 37: tensorgrid.log.SnapshotNode
-	nil,                       // 38: tensorgrid.log.NodeUpdate.SetEntry
-	nil,                       // 39: tensorgrid.log.UpdateJob.SetEntry
-	nil,                       // 40: tensorgrid.log.PartitionUpdate.SetEntry
-	nil,                       // 41: tensorgrid.log.SnapshotPartition.SetEntry
+	(*RaiseFeature)(nil),      // 3: tensorgrid.log.RaiseFeature
+	(*HashMark)(nil),          // 4: tensorgrid.log.HashMark
+	(*HashCheck)(nil),         // 5: tensorgrid.log.HashCheck
+	(*SetController)(nil),     // 6: tensorgrid.log.SetController
+	(*CreateJoinToken)(nil),   // 7: tensorgrid.log.CreateJoinToken
+	(*UseJoinToken)(nil),      // 8: tensorgrid.log.UseJoinToken
+	(*RevokeJoinToken)(nil),   // 9: tensorgrid.log.RevokeJoinToken
+	(*Caller)(nil),            // 10: tensorgrid.log.Caller
+	(*JobSpec)(nil),           // 11: tensorgrid.log.JobSpec
+	(*Submit)(nil),            // 12: tensorgrid.log.Submit
+	(*PutBlob)(nil),           // 13: tensorgrid.log.PutBlob
+	(*GresAlloc)(nil),         // 14: tensorgrid.log.GresAlloc
+	(*NodeAlloc)(nil),         // 15: tensorgrid.log.NodeAlloc
+	(*Start)(nil),             // 16: tensorgrid.log.Start
+	(*ReasonChange)(nil),      // 17: tensorgrid.log.ReasonChange
+	(*ClassReason)(nil),       // 18: tensorgrid.log.ClassReason
+	(*Plan)(nil),              // 19: tensorgrid.log.Plan
+	(*Launched)(nil),          // 20: tensorgrid.log.Launched
+	(*Reported)(nil),          // 21: tensorgrid.log.Reported
+	(*RegisterNode)(nil),      // 22: tensorgrid.log.RegisterNode
+	(*NodeUpdate)(nil),        // 23: tensorgrid.log.NodeUpdate
+	(*NodeSilent)(nil),        // 24: tensorgrid.log.NodeSilent
+	(*Cancel)(nil),            // 25: tensorgrid.log.Cancel
+	(*JobRef)(nil),            // 26: tensorgrid.log.JobRef
+	(*Control)(nil),           // 27: tensorgrid.log.Control
+	(*UpdateJob)(nil),         // 28: tensorgrid.log.UpdateJob
+	(*PartitionUpdate)(nil),   // 29: tensorgrid.log.PartitionUpdate
+	(*JobTimer)(nil),          // 30: tensorgrid.log.JobTimer
+	(*Purge)(nil),             // 31: tensorgrid.log.Purge
+	(*SetConfig)(nil),         // 32: tensorgrid.log.SetConfig
+	(*ConfigNode)(nil),        // 33: tensorgrid.log.ConfigNode
+	(*ConfigPartition)(nil),   // 34: tensorgrid.log.ConfigPartition
+	(*SnapshotRecord)(nil),    // 35: tensorgrid.log.SnapshotRecord
+	(*SnapshotHeader)(nil),    // 36: tensorgrid.log.SnapshotHeader
+	(*SnapshotJoinToken)(nil), // 37: tensorgrid.log.SnapshotJoinToken
+	(*SnapshotTrailer)(nil),   // 38: tensorgrid.log.SnapshotTrailer
+	(*SnapshotBlob)(nil),      // 39: tensorgrid.log.SnapshotBlob
+	(*SnapshotKey)(nil),       // 40: tensorgrid.log.SnapshotKey
+	(*SnapshotClass)(nil),     // 41: tensorgrid.log.SnapshotClass
+	(*SnapshotSignal)(nil),    // 42: tensorgrid.log.SnapshotSignal
+	(*SnapshotPartition)(nil), // 43: tensorgrid.log.SnapshotPartition
+	(*SnapshotJob)(nil),       // 44: tensorgrid.log.SnapshotJob
+	(*SnapshotNode)(nil),      // 45: tensorgrid.log.SnapshotNode
+	nil,                       // 46: tensorgrid.log.NodeUpdate.SetEntry
+	nil,                       // 47: tensorgrid.log.UpdateJob.SetEntry
+	nil,                       // 48: tensorgrid.log.PartitionUpdate.SetEntry
+	nil,                       // 49: tensorgrid.log.SnapshotPartition.SetEntry
 }
 var file_logpb_log_proto_depIdxs = []int32{
 	1,  // 0: tensorgrid.log.Entry.commands:type_name -> tensorgrid.log.Command
-	5,  // 1: tensorgrid.log.Command.submit:type_name -> tensorgrid.log.Submit
-	6,  // 2: tensorgrid.log.Command.put_blob:type_name -> tensorgrid.log.PutBlob
-	12, // 3: tensorgrid.log.Command.plan:type_name -> tensorgrid.log.Plan
-	13, // 4: tensorgrid.log.Command.launched:type_name -> tensorgrid.log.Launched
-	14, // 5: tensorgrid.log.Command.reported:type_name -> tensorgrid.log.Reported
-	15, // 6: tensorgrid.log.Command.register_node:type_name -> tensorgrid.log.RegisterNode
-	16, // 7: tensorgrid.log.Command.node_update:type_name -> tensorgrid.log.NodeUpdate
-	18, // 8: tensorgrid.log.Command.cancel:type_name -> tensorgrid.log.Cancel
-	20, // 9: tensorgrid.log.Command.control:type_name -> tensorgrid.log.Control
-	21, // 10: tensorgrid.log.Command.update_job:type_name -> tensorgrid.log.UpdateJob
-	25, // 11: tensorgrid.log.Command.set_config:type_name -> tensorgrid.log.SetConfig
-	22, // 12: tensorgrid.log.Command.partition_update:type_name -> tensorgrid.log.PartitionUpdate
-	23, // 13: tensorgrid.log.Command.job_timer:type_name -> tensorgrid.log.JobTimer
-	24, // 14: tensorgrid.log.Command.purge:type_name -> tensorgrid.log.Purge
-	17, // 15: tensorgrid.log.Command.node_silent:type_name -> tensorgrid.log.NodeSilent
+	12, // 1: tensorgrid.log.Command.submit:type_name -> tensorgrid.log.Submit
+	13, // 2: tensorgrid.log.Command.put_blob:type_name -> tensorgrid.log.PutBlob
+	19, // 3: tensorgrid.log.Command.plan:type_name -> tensorgrid.log.Plan
+	20, // 4: tensorgrid.log.Command.launched:type_name -> tensorgrid.log.Launched
+	21, // 5: tensorgrid.log.Command.reported:type_name -> tensorgrid.log.Reported
+	22, // 6: tensorgrid.log.Command.register_node:type_name -> tensorgrid.log.RegisterNode
+	23, // 7: tensorgrid.log.Command.node_update:type_name -> tensorgrid.log.NodeUpdate
+	25, // 8: tensorgrid.log.Command.cancel:type_name -> tensorgrid.log.Cancel
+	27, // 9: tensorgrid.log.Command.control:type_name -> tensorgrid.log.Control
+	28, // 10: tensorgrid.log.Command.update_job:type_name -> tensorgrid.log.UpdateJob
+	32, // 11: tensorgrid.log.Command.set_config:type_name -> tensorgrid.log.SetConfig
+	29, // 12: tensorgrid.log.Command.partition_update:type_name -> tensorgrid.log.PartitionUpdate
+	30, // 13: tensorgrid.log.Command.job_timer:type_name -> tensorgrid.log.JobTimer
+	31, // 14: tensorgrid.log.Command.purge:type_name -> tensorgrid.log.Purge
+	24, // 15: tensorgrid.log.Command.node_silent:type_name -> tensorgrid.log.NodeSilent
 	2,  // 16: tensorgrid.log.Command.noop:type_name -> tensorgrid.log.Noop
-	4,  // 17: tensorgrid.log.Submit.spec:type_name -> tensorgrid.log.JobSpec
-	7,  // 18: tensorgrid.log.NodeAlloc.gres:type_name -> tensorgrid.log.GresAlloc
-	8,  // 19: tensorgrid.log.Start.nodes:type_name -> tensorgrid.log.NodeAlloc
-	9,  // 20: tensorgrid.log.Plan.starts:type_name -> tensorgrid.log.Start
-	10, // 21: tensorgrid.log.Plan.reasons:type_name -> tensorgrid.log.ReasonChange
-	11, // 22: tensorgrid.log.Plan.classes:type_name -> tensorgrid.log.ClassReason
-	3,  // 23: tensorgrid.log.NodeUpdate.caller:type_name -> tensorgrid.log.Caller
-	38, // 24: tensorgrid.log.NodeUpdate.set:type_name -> tensorgrid.log.NodeUpdate.SetEntry
-	19, // 25: tensorgrid.log.Cancel.jobs:type_name -> tensorgrid.log.JobRef
-	3,  // 26: tensorgrid.log.Cancel.caller:type_name -> tensorgrid.log.Caller
-	19, // 27: tensorgrid.log.Control.jobs:type_name -> tensorgrid.log.JobRef
-	3,  // 28: tensorgrid.log.Control.caller:type_name -> tensorgrid.log.Caller
-	19, // 29: tensorgrid.log.UpdateJob.job:type_name -> tensorgrid.log.JobRef
-	39, // 30: tensorgrid.log.UpdateJob.set:type_name -> tensorgrid.log.UpdateJob.SetEntry
-	3,  // 31: tensorgrid.log.UpdateJob.caller:type_name -> tensorgrid.log.Caller
-	40, // 32: tensorgrid.log.PartitionUpdate.set:type_name -> tensorgrid.log.PartitionUpdate.SetEntry
-	3,  // 33: tensorgrid.log.PartitionUpdate.caller:type_name -> tensorgrid.log.Caller
-	26, // 34: tensorgrid.log.SetConfig.nodes:type_name -> tensorgrid.log.ConfigNode
-	27, // 35: tensorgrid.log.SetConfig.partitions:type_name -> tensorgrid.log.ConfigPartition
-	29, // 36: tensorgrid.log.SnapshotRecord.header:type_name -> tensorgrid.log.SnapshotHeader
-	36, // 37: tensorgrid.log.SnapshotRecord.job:type_name -> tensorgrid.log.SnapshotJob
-	37, // 38: tensorgrid.log.SnapshotRecord.node:type_name -> tensorgrid.log.SnapshotNode
-	31, // 39: tensorgrid.log.SnapshotRecord.blob:type_name -> tensorgrid.log.SnapshotBlob
-	32, // 40: tensorgrid.log.SnapshotRecord.key:type_name -> tensorgrid.log.SnapshotKey
-	30, // 41: tensorgrid.log.SnapshotRecord.trailer:type_name -> tensorgrid.log.SnapshotTrailer
-	25, // 42: tensorgrid.log.SnapshotRecord.config:type_name -> tensorgrid.log.SetConfig
-	35, // 43: tensorgrid.log.SnapshotRecord.partition:type_name -> tensorgrid.log.SnapshotPartition
-	33, // 44: tensorgrid.log.SnapshotRecord.class:type_name -> tensorgrid.log.SnapshotClass
-	41, // 45: tensorgrid.log.SnapshotPartition.set:type_name -> tensorgrid.log.SnapshotPartition.SetEntry
-	4,  // 46: tensorgrid.log.SnapshotJob.spec:type_name -> tensorgrid.log.JobSpec
-	8,  // 47: tensorgrid.log.SnapshotJob.allocs:type_name -> tensorgrid.log.NodeAlloc
-	34, // 48: tensorgrid.log.SnapshotJob.signals:type_name -> tensorgrid.log.SnapshotSignal
-	26, // 49: tensorgrid.log.SnapshotNode.config:type_name -> tensorgrid.log.ConfigNode
-	15, // 50: tensorgrid.log.SnapshotNode.registered:type_name -> tensorgrid.log.RegisterNode
-	51, // [51:51] is the sub-list for method output_type
-	51, // [51:51] is the sub-list for method input_type
-	51, // [51:51] is the sub-list for extension type_name
-	51, // [51:51] is the sub-list for extension extendee
-	0,  // [0:51] is the sub-list for field type_name
+	3,  // 17: tensorgrid.log.Command.raise_feature:type_name -> tensorgrid.log.RaiseFeature
+	4,  // 18: tensorgrid.log.Command.hash_mark:type_name -> tensorgrid.log.HashMark
+	5,  // 19: tensorgrid.log.Command.hash_check:type_name -> tensorgrid.log.HashCheck
+	6,  // 20: tensorgrid.log.Command.set_controller:type_name -> tensorgrid.log.SetController
+	7,  // 21: tensorgrid.log.Command.create_join_token:type_name -> tensorgrid.log.CreateJoinToken
+	8,  // 22: tensorgrid.log.Command.use_join_token:type_name -> tensorgrid.log.UseJoinToken
+	9,  // 23: tensorgrid.log.Command.revoke_join_token:type_name -> tensorgrid.log.RevokeJoinToken
+	10, // 24: tensorgrid.log.CreateJoinToken.caller:type_name -> tensorgrid.log.Caller
+	10, // 25: tensorgrid.log.RevokeJoinToken.caller:type_name -> tensorgrid.log.Caller
+	11, // 26: tensorgrid.log.Submit.spec:type_name -> tensorgrid.log.JobSpec
+	14, // 27: tensorgrid.log.NodeAlloc.gres:type_name -> tensorgrid.log.GresAlloc
+	15, // 28: tensorgrid.log.Start.nodes:type_name -> tensorgrid.log.NodeAlloc
+	16, // 29: tensorgrid.log.Plan.starts:type_name -> tensorgrid.log.Start
+	17, // 30: tensorgrid.log.Plan.reasons:type_name -> tensorgrid.log.ReasonChange
+	18, // 31: tensorgrid.log.Plan.classes:type_name -> tensorgrid.log.ClassReason
+	10, // 32: tensorgrid.log.NodeUpdate.caller:type_name -> tensorgrid.log.Caller
+	46, // 33: tensorgrid.log.NodeUpdate.set:type_name -> tensorgrid.log.NodeUpdate.SetEntry
+	26, // 34: tensorgrid.log.Cancel.jobs:type_name -> tensorgrid.log.JobRef
+	10, // 35: tensorgrid.log.Cancel.caller:type_name -> tensorgrid.log.Caller
+	26, // 36: tensorgrid.log.Control.jobs:type_name -> tensorgrid.log.JobRef
+	10, // 37: tensorgrid.log.Control.caller:type_name -> tensorgrid.log.Caller
+	26, // 38: tensorgrid.log.UpdateJob.job:type_name -> tensorgrid.log.JobRef
+	47, // 39: tensorgrid.log.UpdateJob.set:type_name -> tensorgrid.log.UpdateJob.SetEntry
+	10, // 40: tensorgrid.log.UpdateJob.caller:type_name -> tensorgrid.log.Caller
+	48, // 41: tensorgrid.log.PartitionUpdate.set:type_name -> tensorgrid.log.PartitionUpdate.SetEntry
+	10, // 42: tensorgrid.log.PartitionUpdate.caller:type_name -> tensorgrid.log.Caller
+	33, // 43: tensorgrid.log.SetConfig.nodes:type_name -> tensorgrid.log.ConfigNode
+	34, // 44: tensorgrid.log.SetConfig.partitions:type_name -> tensorgrid.log.ConfigPartition
+	36, // 45: tensorgrid.log.SnapshotRecord.header:type_name -> tensorgrid.log.SnapshotHeader
+	44, // 46: tensorgrid.log.SnapshotRecord.job:type_name -> tensorgrid.log.SnapshotJob
+	45, // 47: tensorgrid.log.SnapshotRecord.node:type_name -> tensorgrid.log.SnapshotNode
+	39, // 48: tensorgrid.log.SnapshotRecord.blob:type_name -> tensorgrid.log.SnapshotBlob
+	40, // 49: tensorgrid.log.SnapshotRecord.key:type_name -> tensorgrid.log.SnapshotKey
+	38, // 50: tensorgrid.log.SnapshotRecord.trailer:type_name -> tensorgrid.log.SnapshotTrailer
+	32, // 51: tensorgrid.log.SnapshotRecord.config:type_name -> tensorgrid.log.SetConfig
+	43, // 52: tensorgrid.log.SnapshotRecord.partition:type_name -> tensorgrid.log.SnapshotPartition
+	41, // 53: tensorgrid.log.SnapshotRecord.class:type_name -> tensorgrid.log.SnapshotClass
+	6,  // 54: tensorgrid.log.SnapshotRecord.controller:type_name -> tensorgrid.log.SetController
+	37, // 55: tensorgrid.log.SnapshotRecord.join_token:type_name -> tensorgrid.log.SnapshotJoinToken
+	7,  // 56: tensorgrid.log.SnapshotJoinToken.token:type_name -> tensorgrid.log.CreateJoinToken
+	49, // 57: tensorgrid.log.SnapshotPartition.set:type_name -> tensorgrid.log.SnapshotPartition.SetEntry
+	11, // 58: tensorgrid.log.SnapshotJob.spec:type_name -> tensorgrid.log.JobSpec
+	15, // 59: tensorgrid.log.SnapshotJob.allocs:type_name -> tensorgrid.log.NodeAlloc
+	42, // 60: tensorgrid.log.SnapshotJob.signals:type_name -> tensorgrid.log.SnapshotSignal
+	33, // 61: tensorgrid.log.SnapshotNode.config:type_name -> tensorgrid.log.ConfigNode
+	22, // 62: tensorgrid.log.SnapshotNode.registered:type_name -> tensorgrid.log.RegisterNode
+	63, // [63:63] is the sub-list for method output_type
+	63, // [63:63] is the sub-list for method input_type
+	63, // [63:63] is the sub-list for extension type_name
+	63, // [63:63] is the sub-list for extension extendee
+	0,  // [0:63] is the sub-list for field type_name
 }
 
 func init() { file_logpb_log_proto_init() }
@@ -5024,8 +5761,15 @@ func file_logpb_log_proto_init() {
 		(*Command_Purge)(nil),
 		(*Command_NodeSilent)(nil),
 		(*Command_Noop)(nil),
+		(*Command_RaiseFeature)(nil),
+		(*Command_HashMark)(nil),
+		(*Command_HashCheck)(nil),
+		(*Command_SetController)(nil),
+		(*Command_CreateJoinToken)(nil),
+		(*Command_UseJoinToken)(nil),
+		(*Command_RevokeJoinToken)(nil),
 	}
-	file_logpb_log_proto_msgTypes[28].OneofWrappers = []any{
+	file_logpb_log_proto_msgTypes[35].OneofWrappers = []any{
 		(*SnapshotRecord_Header)(nil),
 		(*SnapshotRecord_Job)(nil),
 		(*SnapshotRecord_Node)(nil),
@@ -5035,6 +5779,8 @@ func file_logpb_log_proto_init() {
 		(*SnapshotRecord_Config)(nil),
 		(*SnapshotRecord_Partition)(nil),
 		(*SnapshotRecord_Class)(nil),
+		(*SnapshotRecord_Controller)(nil),
+		(*SnapshotRecord_JoinToken)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -5042,7 +5788,7 @@ func file_logpb_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_logpb_log_proto_rawDesc), len(file_logpb_log_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   42,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

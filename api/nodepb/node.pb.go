@@ -78,7 +78,7 @@ func (x LaunchResult_Cause) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use LaunchResult_Cause.Descriptor instead.
 func (LaunchResult_Cause) EnumDescriptor() ([]byte, []int) {
-	return file_nodepb_node_proto_rawDescGZIP(), []int{12, 0}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{16, 0}
 }
 
 type Kill_How int32
@@ -127,7 +127,7 @@ func (x Kill_How) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Kill_How.Descriptor instead.
 func (Kill_How) EnumDescriptor() ([]byte, []int) {
-	return file_nodepb_node_proto_rawDescGZIP(), []int{14, 0}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{18, 0}
 }
 
 type Kill_Why int32
@@ -191,7 +191,179 @@ func (x Kill_Why) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Kill_Why.Descriptor instead.
 func (Kill_Why) EnumDescriptor() ([]byte, []int) {
-	return file_nodepb_node_proto_rawDescGZIP(), []int{14, 1}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{18, 1}
+}
+
+type JoinRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Csr           []byte                 `protobuf:"bytes,3,opt,name=csr,proto3" json:"csr,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JoinRequest) Reset() {
+	*x = JoinRequest{}
+	mi := &file_nodepb_node_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JoinRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JoinRequest) ProtoMessage() {}
+
+func (x *JoinRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nodepb_node_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
+func (*JoinRequest) Descriptor() ([]byte, []int) {
+	return file_nodepb_node_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *JoinRequest) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+func (x *JoinRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *JoinRequest) GetCsr() []byte {
+	if x != nil {
+		return x.Csr
+	}
+	return nil
+}
+
+type RenewRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Csr           []byte                 `protobuf:"bytes,1,opt,name=csr,proto3" json:"csr,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewRequest) Reset() {
+	*x = RenewRequest{}
+	mi := &file_nodepb_node_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewRequest) ProtoMessage() {}
+
+func (x *RenewRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nodepb_node_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
+func (*RenewRequest) Descriptor() ([]byte, []int) {
+	return file_nodepb_node_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *RenewRequest) GetCsr() []byte {
+	if x != nil {
+		return x.Csr
+	}
+	return nil
+}
+
+type JoinResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Certificate   []byte                 `protobuf:"bytes,1,opt,name=certificate,proto3" json:"certificate,omitempty"`
+	Ca            []byte                 `protobuf:"bytes,2,opt,name=ca,proto3" json:"ca,omitempty"`
+	Cluster       string                 `protobuf:"bytes,3,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Role          string                 `protobuf:"bytes,4,opt,name=role,proto3" json:"role,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JoinResponse) Reset() {
+	*x = JoinResponse{}
+	mi := &file_nodepb_node_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JoinResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JoinResponse) ProtoMessage() {}
+
+func (x *JoinResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nodepb_node_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
+func (*JoinResponse) Descriptor() ([]byte, []int) {
+	return file_nodepb_node_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *JoinResponse) GetCertificate() []byte {
+	if x != nil {
+		return x.Certificate
+	}
+	return nil
+}
+
+func (x *JoinResponse) GetCa() []byte {
+	if x != nil {
+		return x.Ca
+	}
+	return nil
+}
+
+func (x *JoinResponse) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *JoinResponse) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
 }
 
 type AgentMessage struct {
@@ -211,7 +383,7 @@ type AgentMessage struct {
 
 func (x *AgentMessage) Reset() {
 	*x = AgentMessage{}
-	mi := &file_nodepb_node_proto_msgTypes[0]
+	mi := &file_nodepb_node_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -223,7 +395,7 @@ func (x *AgentMessage) String() string {
 func (*AgentMessage) ProtoMessage() {}
 
 func (x *AgentMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_nodepb_node_proto_msgTypes[0]
+	mi := &file_nodepb_node_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -236,7 +408,7 @@ func (x *AgentMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessage.ProtoReflect.Descriptor instead.
 func (*AgentMessage) Descriptor() ([]byte, []int) {
-	return file_nodepb_node_proto_rawDescGZIP(), []int{0}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *AgentMessage) GetOf() isAgentMessage_Of {
@@ -360,7 +532,7 @@ type ControllerMessage struct {
 
 func (x *ControllerMessage) Reset() {
 	*x = ControllerMessage{}
-	mi := &file_nodepb_node_proto_msgTypes[1]
+	mi := &file_nodepb_node_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -372,7 +544,7 @@ func (x *ControllerMessage) String() string {
 func (*ControllerMessage) ProtoMessage() {}
 
 func (x *ControllerMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_nodepb_node_proto_msgTypes[1]
+	mi := &file_nodepb_node_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -385,7 +557,7 @@ func (x *ControllerMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControllerMessage.ProtoReflect.Descriptor instead.
 func (*ControllerMessage) Descriptor() ([]byte, []int) {
-	return file_nodepb_node_proto_rawDescGZIP(), []int{1}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ControllerMessage) GetOf() isControllerMessage_Of {
@@ -546,7 +718,7 @@ type StepKey struct {
 
 func (x *StepKey) Reset() {
 	*x = StepKey{}
-	mi := &file_nodepb_node_proto_msgTypes[2]
+	mi := &file_nodepb_node_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -558,7 +730,7 @@ func (x *StepKey) String() string {
 func (*StepKey) ProtoMessage() {}
 
 func (x *StepKey) ProtoReflect() protoreflect.Message {
-	mi := &file_nodepb_node_proto_msgTypes[2]
+	mi := &file_nodepb_node_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -571,7 +743,7 @@ func (x *StepKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepKey.ProtoReflect.Descriptor instead.
 func (*StepKey) Descriptor() ([]byte, []int) {
-	return file_nodepb_node_proto_rawDescGZIP(), []int{2}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *StepKey) GetJobId() uint32 {
@@ -613,7 +785,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_nodepb_node_proto_msgTypes[3]
+	mi := &file_nodepb_node_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -625,7 +797,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_nodepb_node_proto_msgTypes[3]
+	mi := &file_nodepb_node_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -638,7 +810,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_nodepb_node_proto_rawDescGZIP(), []int{3}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Hello) GetNode() string {
@@ -730,7 +902,7 @@ type Inventory struct {
 
 func (x *Inventory) Reset() {
 	*x = Inventory{}
-	mi := &file_nodepb_node_proto_msgTypes[4]
+	mi := &file_nodepb_node_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -742,7 +914,7 @@ func (x *Inventory) String() string {
 func (*Inventory) ProtoMessage() {}
 
 func (x *Inventory) ProtoReflect() protoreflect.Message {
-	mi := &file_nodepb_node_proto_msgTypes[4]
+	mi := &file_nodepb_node_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -755,7 +927,7 @@ func (x *Inventory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inventory.ProtoReflect.Descriptor instead.
 func (*Inventory) Descriptor() ([]byte, []int) {
-	return file_nodepb_node_proto_rawDescGZIP(), []int{4}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Inventory) GetCpus() uint32 {
@@ -850,7 +1022,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_nodepb_node_proto_msgTypes[5]
+	mi := &file_nodepb_node_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -862,7 +1034,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_nodepb_node_proto_msgTypes[5]
+	mi := &file_nodepb_node_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -875,7 +1047,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_nodepb_node_proto_rawDescGZIP(), []int{5}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Heartbeat) GetSentMs() int64 {
@@ -937,7 +1109,7 @@ type HeartbeatAck struct {
 
 func (x *HeartbeatAck) Reset() {
 	*x = HeartbeatAck{}
-	mi := &file_nodepb_node_proto_msgTypes[6]
+	mi := &file_nodepb_node_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -949,7 +1121,7 @@ func (x *HeartbeatAck) String() string {
 func (*HeartbeatAck) ProtoMessage() {}
 
 func (x *HeartbeatAck) ProtoReflect() protoreflect.Message {
-	mi := &file_nodepb_node_proto_msgTypes[6]
+	mi := &file_nodepb_node_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -962,7 +1134,7 @@ func (x *HeartbeatAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatAck.ProtoReflect.Descriptor instead.
 func (*HeartbeatAck) Descriptor() ([]byte, []int) {
-	return file_nodepb_node_proto_rawDescGZIP(), []int{6}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *HeartbeatAck) GetSeq() uint64 {
@@ -989,13 +1161,14 @@ type Welcome struct {
 	Prolog          string                 `protobuf:"bytes,6,opt,name=prolog,proto3" json:"prolog,omitempty"`
 	Epilog          string                 `protobuf:"bytes,7,opt,name=epilog,proto3" json:"epilog,omitempty"`
 	PrologTimeoutMs int64                  `protobuf:"varint,8,opt,name=prolog_timeout_ms,json=prologTimeoutMs,proto3" json:"prolog_timeout_ms,omitempty"`
+	Controllers     []*ControllerAddress   `protobuf:"bytes,9,rep,name=controllers,proto3" json:"controllers,omitempty"` // all members; those the agent's file does not name included
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_nodepb_node_proto_msgTypes[7]
+	mi := &file_nodepb_node_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1007,7 +1180,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_nodepb_node_proto_msgTypes[7]
+	mi := &file_nodepb_node_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1020,7 +1193,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_nodepb_node_proto_rawDescGZIP(), []int{7}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Welcome) GetLeader() string {
@@ -1079,6 +1252,65 @@ func (x *Welcome) GetPrologTimeoutMs() int64 {
 	return 0
 }
 
+func (x *Welcome) GetControllers() []*ControllerAddress {
+	if x != nil {
+		return x.Controllers
+	}
+	return nil
+}
+
+type ControllerAddress struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ControllerAddress) Reset() {
+	*x = ControllerAddress{}
+	mi := &file_nodepb_node_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ControllerAddress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ControllerAddress) ProtoMessage() {}
+
+func (x *ControllerAddress) ProtoReflect() protoreflect.Message {
+	mi := &file_nodepb_node_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ControllerAddress.ProtoReflect.Descriptor instead.
+func (*ControllerAddress) Descriptor() ([]byte, []int) {
+	return file_nodepb_node_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ControllerAddress) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ControllerAddress) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
 type NotLeader struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Leader        string                 `protobuf:"bytes,1,opt,name=leader,proto3" json:"leader,omitempty"`
@@ -1089,7 +1321,7 @@ type NotLeader struct {
 
 func (x *NotLeader) Reset() {
 	*x = NotLeader{}
-	mi := &file_nodepb_node_proto_msgTypes[8]
+	mi := &file_nodepb_node_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1101,7 +1333,7 @@ func (x *NotLeader) String() string {
 func (*NotLeader) ProtoMessage() {}
 
 func (x *NotLeader) ProtoReflect() protoreflect.Message {
-	mi := &file_nodepb_node_proto_msgTypes[8]
+	mi := &file_nodepb_node_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1114,7 +1346,7 @@ func (x *NotLeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotLeader.ProtoReflect.Descriptor instead.
 func (*NotLeader) Descriptor() ([]byte, []int) {
-	return file_nodepb_node_proto_rawDescGZIP(), []int{8}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *NotLeader) GetLeader() string {
@@ -1140,7 +1372,7 @@ type LaunchBatch struct {
 
 func (x *LaunchBatch) Reset() {
 	*x = LaunchBatch{}
-	mi := &file_nodepb_node_proto_msgTypes[9]
+	mi := &file_nodepb_node_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1152,7 +1384,7 @@ func (x *LaunchBatch) String() string {
 func (*LaunchBatch) ProtoMessage() {}
 
 func (x *LaunchBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_nodepb_node_proto_msgTypes[9]
+	mi := &file_nodepb_node_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1165,7 +1397,7 @@ func (x *LaunchBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaunchBatch.ProtoReflect.Descriptor instead.
 func (*LaunchBatch) Descriptor() ([]byte, []int) {
-	return file_nodepb_node_proto_rawDescGZIP(), []int{9}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *LaunchBatch) GetLaunches() []*Launch {
@@ -1190,7 +1422,7 @@ type Launch struct {
 
 func (x *Launch) Reset() {
 	*x = Launch{}
-	mi := &file_nodepb_node_proto_msgTypes[10]
+	mi := &file_nodepb_node_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1202,7 +1434,7 @@ func (x *Launch) String() string {
 func (*Launch) ProtoMessage() {}
 
 func (x *Launch) ProtoReflect() protoreflect.Message {
-	mi := &file_nodepb_node_proto_msgTypes[10]
+	mi := &file_nodepb_node_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1215,7 +1447,7 @@ func (x *Launch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Launch.ProtoReflect.Descriptor instead.
 func (*Launch) Descriptor() ([]byte, []int) {
-	return file_nodepb_node_proto_rawDescGZIP(), []int{10}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Launch) GetKey() *StepKey {
@@ -1276,7 +1508,7 @@ type LaunchResults struct {
 
 func (x *LaunchResults) Reset() {
 	*x = LaunchResults{}
-	mi := &file_nodepb_node_proto_msgTypes[11]
+	mi := &file_nodepb_node_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1288,7 +1520,7 @@ func (x *LaunchResults) String() string {
 func (*LaunchResults) ProtoMessage() {}
 
 func (x *LaunchResults) ProtoReflect() protoreflect.Message {
-	mi := &file_nodepb_node_proto_msgTypes[11]
+	mi := &file_nodepb_node_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1301,7 +1533,7 @@ func (x *LaunchResults) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaunchResults.ProtoReflect.Descriptor instead.
 func (*LaunchResults) Descriptor() ([]byte, []int) {
-	return file_nodepb_node_proto_rawDescGZIP(), []int{11}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *LaunchResults) GetResults() []*LaunchResult {
@@ -1324,7 +1556,7 @@ type LaunchResult struct {
 
 func (x *LaunchResult) Reset() {
 	*x = LaunchResult{}
-	mi := &file_nodepb_node_proto_msgTypes[12]
+	mi := &file_nodepb_node_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1336,7 +1568,7 @@ func (x *LaunchResult) String() string {
 func (*LaunchResult) ProtoMessage() {}
 
 func (x *LaunchResult) ProtoReflect() protoreflect.Message {
-	mi := &file_nodepb_node_proto_msgTypes[12]
+	mi := &file_nodepb_node_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1349,7 +1581,7 @@ func (x *LaunchResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaunchResult.ProtoReflect.Descriptor instead.
 func (*LaunchResult) Descriptor() ([]byte, []int) {
-	return file_nodepb_node_proto_rawDescGZIP(), []int{12}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *LaunchResult) GetKey() *StepKey {
@@ -1396,7 +1628,7 @@ type KillBatch struct {
 
 func (x *KillBatch) Reset() {
 	*x = KillBatch{}
-	mi := &file_nodepb_node_proto_msgTypes[13]
+	mi := &file_nodepb_node_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1408,7 +1640,7 @@ func (x *KillBatch) String() string {
 func (*KillBatch) ProtoMessage() {}
 
 func (x *KillBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_nodepb_node_proto_msgTypes[13]
+	mi := &file_nodepb_node_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1421,7 +1653,7 @@ func (x *KillBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillBatch.ProtoReflect.Descriptor instead.
 func (*KillBatch) Descriptor() ([]byte, []int) {
-	return file_nodepb_node_proto_rawDescGZIP(), []int{13}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *KillBatch) GetKills() []*Kill {
@@ -1447,7 +1679,7 @@ type Kill struct {
 
 func (x *Kill) Reset() {
 	*x = Kill{}
-	mi := &file_nodepb_node_proto_msgTypes[14]
+	mi := &file_nodepb_node_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1459,7 +1691,7 @@ func (x *Kill) String() string {
 func (*Kill) ProtoMessage() {}
 
 func (x *Kill) ProtoReflect() protoreflect.Message {
-	mi := &file_nodepb_node_proto_msgTypes[14]
+	mi := &file_nodepb_node_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1472,7 +1704,7 @@ func (x *Kill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Kill.ProtoReflect.Descriptor instead.
 func (*Kill) Descriptor() ([]byte, []int) {
-	return file_nodepb_node_proto_rawDescGZIP(), []int{14}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Kill) GetKey() *StepKey {
@@ -1541,7 +1773,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_nodepb_node_proto_msgTypes[15]
+	mi := &file_nodepb_node_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1553,7 +1785,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_nodepb_node_proto_msgTypes[15]
+	mi := &file_nodepb_node_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1566,7 +1798,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_nodepb_node_proto_rawDescGZIP(), []int{15}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Limits) GetLimits() []*StepLimit {
@@ -1586,7 +1818,7 @@ type StepLimit struct {
 
 func (x *StepLimit) Reset() {
 	*x = StepLimit{}
-	mi := &file_nodepb_node_proto_msgTypes[16]
+	mi := &file_nodepb_node_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1598,7 +1830,7 @@ func (x *StepLimit) String() string {
 func (*StepLimit) ProtoMessage() {}
 
 func (x *StepLimit) ProtoReflect() protoreflect.Message {
-	mi := &file_nodepb_node_proto_msgTypes[16]
+	mi := &file_nodepb_node_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1611,7 +1843,7 @@ func (x *StepLimit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepLimit.ProtoReflect.Descriptor instead.
 func (*StepLimit) Descriptor() ([]byte, []int) {
-	return file_nodepb_node_proto_rawDescGZIP(), []int{16}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *StepLimit) GetKey() *StepKey {
@@ -1637,7 +1869,7 @@ type KillResults struct {
 
 func (x *KillResults) Reset() {
 	*x = KillResults{}
-	mi := &file_nodepb_node_proto_msgTypes[17]
+	mi := &file_nodepb_node_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1649,7 +1881,7 @@ func (x *KillResults) String() string {
 func (*KillResults) ProtoMessage() {}
 
 func (x *KillResults) ProtoReflect() protoreflect.Message {
-	mi := &file_nodepb_node_proto_msgTypes[17]
+	mi := &file_nodepb_node_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1662,7 +1894,7 @@ func (x *KillResults) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillResults.ProtoReflect.Descriptor instead.
 func (*KillResults) Descriptor() ([]byte, []int) {
-	return file_nodepb_node_proto_rawDescGZIP(), []int{17}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *KillResults) GetResults() []*KillResult {
@@ -1683,7 +1915,7 @@ type KillResult struct {
 
 func (x *KillResult) Reset() {
 	*x = KillResult{}
-	mi := &file_nodepb_node_proto_msgTypes[18]
+	mi := &file_nodepb_node_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1695,7 +1927,7 @@ func (x *KillResult) String() string {
 func (*KillResult) ProtoMessage() {}
 
 func (x *KillResult) ProtoReflect() protoreflect.Message {
-	mi := &file_nodepb_node_proto_msgTypes[18]
+	mi := &file_nodepb_node_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1708,7 +1940,7 @@ func (x *KillResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillResult.ProtoReflect.Descriptor instead.
 func (*KillResult) Descriptor() ([]byte, []int) {
-	return file_nodepb_node_proto_rawDescGZIP(), []int{18}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *KillResult) GetKey() *StepKey {
@@ -1742,7 +1974,7 @@ type Reports struct {
 
 func (x *Reports) Reset() {
 	*x = Reports{}
-	mi := &file_nodepb_node_proto_msgTypes[19]
+	mi := &file_nodepb_node_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1754,7 +1986,7 @@ func (x *Reports) String() string {
 func (*Reports) ProtoMessage() {}
 
 func (x *Reports) ProtoReflect() protoreflect.Message {
-	mi := &file_nodepb_node_proto_msgTypes[19]
+	mi := &file_nodepb_node_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1767,7 +1999,7 @@ func (x *Reports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reports.ProtoReflect.Descriptor instead.
 func (*Reports) Descriptor() ([]byte, []int) {
-	return file_nodepb_node_proto_rawDescGZIP(), []int{19}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Reports) GetReports() []*Report {
@@ -1801,7 +2033,7 @@ type Report struct {
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_nodepb_node_proto_msgTypes[20]
+	mi := &file_nodepb_node_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1813,7 +2045,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_nodepb_node_proto_msgTypes[20]
+	mi := &file_nodepb_node_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1826,7 +2058,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_nodepb_node_proto_rawDescGZIP(), []int{20}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Report) GetKey() *StepKey {
@@ -1950,7 +2182,7 @@ type ReportAcks struct {
 
 func (x *ReportAcks) Reset() {
 	*x = ReportAcks{}
-	mi := &file_nodepb_node_proto_msgTypes[21]
+	mi := &file_nodepb_node_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1962,7 +2194,7 @@ func (x *ReportAcks) String() string {
 func (*ReportAcks) ProtoMessage() {}
 
 func (x *ReportAcks) ProtoReflect() protoreflect.Message {
-	mi := &file_nodepb_node_proto_msgTypes[21]
+	mi := &file_nodepb_node_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1975,7 +2207,7 @@ func (x *ReportAcks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportAcks.ProtoReflect.Descriptor instead.
 func (*ReportAcks) Descriptor() ([]byte, []int) {
-	return file_nodepb_node_proto_rawDescGZIP(), []int{21}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ReportAcks) GetKeys() []*StepKey {
@@ -1994,7 +2226,7 @@ type Forget struct {
 
 func (x *Forget) Reset() {
 	*x = Forget{}
-	mi := &file_nodepb_node_proto_msgTypes[22]
+	mi := &file_nodepb_node_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2006,7 +2238,7 @@ func (x *Forget) String() string {
 func (*Forget) ProtoMessage() {}
 
 func (x *Forget) ProtoReflect() protoreflect.Message {
-	mi := &file_nodepb_node_proto_msgTypes[22]
+	mi := &file_nodepb_node_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2019,7 +2251,7 @@ func (x *Forget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Forget.ProtoReflect.Descriptor instead.
 func (*Forget) Descriptor() ([]byte, []int) {
-	return file_nodepb_node_proto_rawDescGZIP(), []int{22}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Forget) GetKeys() []*StepKey {
@@ -2043,7 +2275,7 @@ type ReadOutput struct {
 
 func (x *ReadOutput) Reset() {
 	*x = ReadOutput{}
-	mi := &file_nodepb_node_proto_msgTypes[23]
+	mi := &file_nodepb_node_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2055,7 +2287,7 @@ func (x *ReadOutput) String() string {
 func (*ReadOutput) ProtoMessage() {}
 
 func (x *ReadOutput) ProtoReflect() protoreflect.Message {
-	mi := &file_nodepb_node_proto_msgTypes[23]
+	mi := &file_nodepb_node_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2068,7 +2300,7 @@ func (x *ReadOutput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutput.ProtoReflect.Descriptor instead.
 func (*ReadOutput) Descriptor() ([]byte, []int) {
-	return file_nodepb_node_proto_rawDescGZIP(), []int{23}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ReadOutput) GetId() uint64 {
@@ -2126,7 +2358,7 @@ type OutputChunk struct {
 
 func (x *OutputChunk) Reset() {
 	*x = OutputChunk{}
-	mi := &file_nodepb_node_proto_msgTypes[24]
+	mi := &file_nodepb_node_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2138,7 +2370,7 @@ func (x *OutputChunk) String() string {
 func (*OutputChunk) ProtoMessage() {}
 
 func (x *OutputChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_nodepb_node_proto_msgTypes[24]
+	mi := &file_nodepb_node_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2151,7 +2383,7 @@ func (x *OutputChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputChunk.ProtoReflect.Descriptor instead.
 func (*OutputChunk) Descriptor() ([]byte, []int) {
-	return file_nodepb_node_proto_rawDescGZIP(), []int{24}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *OutputChunk) GetId() uint64 {
@@ -2193,7 +2425,18 @@ var File_nodepb_node_proto protoreflect.FileDescriptor
 
 const file_nodepb_node_proto_rawDesc = "" +
 	"\n" +
-	"\x11nodepb/node.proto\x12\x0ftensorgrid.node\"\xe4\x02\n" +
+	"\x11nodepb/node.proto\x12\x0ftensorgrid.node\"I\n" +
+	"\vJoinRequest\x12\x14\n" +
+	"\x05token\x18\x01 \x01(\tR\x05token\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
+	"\x03csr\x18\x03 \x01(\fR\x03csr\" \n" +
+	"\fRenewRequest\x12\x10\n" +
+	"\x03csr\x18\x01 \x01(\fR\x03csr\"n\n" +
+	"\fJoinResponse\x12 \n" +
+	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12\x0e\n" +
+	"\x02ca\x18\x02 \x01(\fR\x02ca\x12\x18\n" +
+	"\acluster\x18\x03 \x01(\tR\acluster\x12\x12\n" +
+	"\x04role\x18\x04 \x01(\tR\x04role\"\xe4\x02\n" +
 	"\fAgentMessage\x12.\n" +
 	"\x05hello\x18\x01 \x01(\v2\x16.tensorgrid.node.HelloH\x00R\x05hello\x12:\n" +
 	"\theartbeat\x18\x02 \x01(\v2\x1a.tensorgrid.node.HeartbeatH\x00R\theartbeat\x12<\n" +
@@ -2254,7 +2497,7 @@ const file_nodepb_node_proto_rawDesc = "" +
 	"\x05steps\x18\a \x01(\rR\x05steps\"4\n" +
 	"\fHeartbeatAck\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x12\n" +
-	"\x04term\x18\x02 \x01(\x04R\x04term\"\xf3\x01\n" +
+	"\x04term\x18\x02 \x01(\x04R\x04term\"\xb9\x02\n" +
 	"\aWelcome\x12\x16\n" +
 	"\x06leader\x18\x01 \x01(\tR\x06leader\x12!\n" +
 	"\fheartbeat_ms\x18\x02 \x01(\x03R\vheartbeatMs\x12 \n" +
@@ -2264,7 +2507,11 @@ const file_nodepb_node_proto_rawDesc = "" +
 	"\tshared_fs\x18\x05 \x01(\bR\bsharedFs\x12\x16\n" +
 	"\x06prolog\x18\x06 \x01(\tR\x06prolog\x12\x16\n" +
 	"\x06epilog\x18\a \x01(\tR\x06epilog\x12*\n" +
-	"\x11prolog_timeout_ms\x18\b \x01(\x03R\x0fprologTimeoutMs\"=\n" +
+	"\x11prolog_timeout_ms\x18\b \x01(\x03R\x0fprologTimeoutMs\x12D\n" +
+	"\vcontrollers\x18\t \x03(\v2\".tensorgrid.node.ControllerAddressR\vcontrollers\"A\n" +
+	"\x11ControllerAddress\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\"=\n" +
 	"\tNotLeader\x12\x16\n" +
 	"\x06leader\x18\x01 \x01(\tR\x06leader\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\"B\n" +
@@ -2380,7 +2627,10 @@ const file_nodepb_node_proto_rawDesc = "" +
 	"\x05error\x18\x04 \x01(\tR\x05error\x12\x18\n" +
 	"\arunning\x18\x05 \x01(\bR\arunning2X\n" +
 	"\x04Node\x12P\n" +
-	"\aSession\x12\x1d.tensorgrid.node.AgentMessage\x1a\".tensorgrid.node.ControllerMessage(\x010\x01B-Z+github.com/tensorgrid/tensorgrid/api/nodepbb\x06proto3"
+	"\aSession\x12\x1d.tensorgrid.node.AgentMessage\x1a\".tensorgrid.node.ControllerMessage(\x010\x012\x94\x01\n" +
+	"\x06Enroll\x12C\n" +
+	"\x04Join\x12\x1c.tensorgrid.node.JoinRequest\x1a\x1d.tensorgrid.node.JoinResponse\x12E\n" +
+	"\x05Renew\x12\x1d.tensorgrid.node.RenewRequest\x1a\x1d.tensorgrid.node.JoinResponseB-Z+github.com/tensorgrid/tensorgrid/api/nodepbb\x06proto3"
 
 var (
 	file_nodepb_node_proto_rawDescOnce sync.Once
@@ -2395,81 +2645,90 @@ func file_nodepb_node_proto_rawDescGZIP() []byte {
 }
 
 var file_nodepb_node_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_nodepb_node_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_nodepb_node_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_nodepb_node_proto_goTypes = []any{
 	(LaunchResult_Cause)(0),   // 0: tensorgrid.node.LaunchResult.Cause
 	(Kill_How)(0),             // 1: tensorgrid.node.Kill.How
 	(Kill_Why)(0),             // 2: tensorgrid.node.Kill.Why
-	(*AgentMessage)(nil),      // 3: tensorgrid.node.AgentMessage
-	(*ControllerMessage)(nil), // 4: tensorgrid.node.ControllerMessage
-	(*StepKey)(nil),           // 5: tensorgrid.node.StepKey
-	(*Hello)(nil),             // 6: tensorgrid.node.Hello
-	(*Inventory)(nil),         // 7: tensorgrid.node.Inventory
-	(*Heartbeat)(nil),         // 8: tensorgrid.node.Heartbeat
-	(*HeartbeatAck)(nil),      // 9: tensorgrid.node.HeartbeatAck
-	(*Welcome)(nil),           // 10: tensorgrid.node.Welcome
-	(*NotLeader)(nil),         // 11: tensorgrid.node.NotLeader
-	(*LaunchBatch)(nil),       // 12: tensorgrid.node.LaunchBatch
-	(*Launch)(nil),            // 13: tensorgrid.node.Launch
-	(*LaunchResults)(nil),     // 14: tensorgrid.node.LaunchResults
-	(*LaunchResult)(nil),      // 15: tensorgrid.node.LaunchResult
-	(*KillBatch)(nil),         // 16: tensorgrid.node.KillBatch
-	(*Kill)(nil),              // 17: tensorgrid.node.Kill
-	(*Limits)(nil),            // 18: tensorgrid.node.Limits
-	(*StepLimit)(nil),         // 19: tensorgrid.node.StepLimit
-	(*KillResults)(nil),       // 20: tensorgrid.node.KillResults
-	(*KillResult)(nil),        // 21: tensorgrid.node.KillResult
-	(*Reports)(nil),           // 22: tensorgrid.node.Reports
-	(*Report)(nil),            // 23: tensorgrid.node.Report
-	(*ReportAcks)(nil),        // 24: tensorgrid.node.ReportAcks
-	(*Forget)(nil),            // 25: tensorgrid.node.Forget
-	(*ReadOutput)(nil),        // 26: tensorgrid.node.ReadOutput
-	(*OutputChunk)(nil),       // 27: tensorgrid.node.OutputChunk
+	(*JoinRequest)(nil),       // 3: tensorgrid.node.JoinRequest
+	(*RenewRequest)(nil),      // 4: tensorgrid.node.RenewRequest
+	(*JoinResponse)(nil),      // 5: tensorgrid.node.JoinResponse
+	(*AgentMessage)(nil),      // 6: tensorgrid.node.AgentMessage
+	(*ControllerMessage)(nil), // 7: tensorgrid.node.ControllerMessage
+	(*StepKey)(nil),           // 8: tensorgrid.node.StepKey
+	(*Hello)(nil),             // 9: tensorgrid.node.Hello
+	(*Inventory)(nil),         // 10: tensorgrid.node.Inventory
+	(*Heartbeat)(nil),         // 11: tensorgrid.node.Heartbeat
+	(*HeartbeatAck)(nil),      // 12: tensorgrid.node.HeartbeatAck
+	(*Welcome)(nil),           // 13: tensorgrid.node.Welcome
+	(*ControllerAddress)(nil), // 14: tensorgrid.node.ControllerAddress
+	(*NotLeader)(nil),         // 15: tensorgrid.node.NotLeader
+	(*LaunchBatch)(nil),       // 16: tensorgrid.node.LaunchBatch
+	(*Launch)(nil),            // 17: tensorgrid.node.Launch
+	(*LaunchResults)(nil),     // 18: tensorgrid.node.LaunchResults
+	(*LaunchResult)(nil),      // 19: tensorgrid.node.LaunchResult
+	(*KillBatch)(nil),         // 20: tensorgrid.node.KillBatch
+	(*Kill)(nil),              // 21: tensorgrid.node.Kill
+	(*Limits)(nil),            // 22: tensorgrid.node.Limits
+	(*StepLimit)(nil),         // 23: tensorgrid.node.StepLimit
+	(*KillResults)(nil),       // 24: tensorgrid.node.KillResults
+	(*KillResult)(nil),        // 25: tensorgrid.node.KillResult
+	(*Reports)(nil),           // 26: tensorgrid.node.Reports
+	(*Report)(nil),            // 27: tensorgrid.node.Report
+	(*ReportAcks)(nil),        // 28: tensorgrid.node.ReportAcks
+	(*Forget)(nil),            // 29: tensorgrid.node.Forget
+	(*ReadOutput)(nil),        // 30: tensorgrid.node.ReadOutput
+	(*OutputChunk)(nil),       // 31: tensorgrid.node.OutputChunk
 }
 var file_nodepb_node_proto_depIdxs = []int32{
-	6,  // 0: tensorgrid.node.AgentMessage.hello:type_name -> tensorgrid.node.Hello
-	8,  // 1: tensorgrid.node.AgentMessage.heartbeat:type_name -> tensorgrid.node.Heartbeat
-	14, // 2: tensorgrid.node.AgentMessage.launched:type_name -> tensorgrid.node.LaunchResults
-	22, // 3: tensorgrid.node.AgentMessage.reports:type_name -> tensorgrid.node.Reports
-	27, // 4: tensorgrid.node.AgentMessage.output:type_name -> tensorgrid.node.OutputChunk
-	20, // 5: tensorgrid.node.AgentMessage.killed:type_name -> tensorgrid.node.KillResults
-	10, // 6: tensorgrid.node.ControllerMessage.welcome:type_name -> tensorgrid.node.Welcome
-	11, // 7: tensorgrid.node.ControllerMessage.not_leader:type_name -> tensorgrid.node.NotLeader
-	12, // 8: tensorgrid.node.ControllerMessage.launch:type_name -> tensorgrid.node.LaunchBatch
-	16, // 9: tensorgrid.node.ControllerMessage.kill:type_name -> tensorgrid.node.KillBatch
-	24, // 10: tensorgrid.node.ControllerMessage.acks:type_name -> tensorgrid.node.ReportAcks
-	26, // 11: tensorgrid.node.ControllerMessage.read_output:type_name -> tensorgrid.node.ReadOutput
-	9,  // 12: tensorgrid.node.ControllerMessage.heartbeat_ack:type_name -> tensorgrid.node.HeartbeatAck
-	25, // 13: tensorgrid.node.ControllerMessage.forget:type_name -> tensorgrid.node.Forget
-	18, // 14: tensorgrid.node.ControllerMessage.limits:type_name -> tensorgrid.node.Limits
-	7,  // 15: tensorgrid.node.Hello.inventory:type_name -> tensorgrid.node.Inventory
-	5,  // 16: tensorgrid.node.Hello.held:type_name -> tensorgrid.node.StepKey
-	13, // 17: tensorgrid.node.LaunchBatch.launches:type_name -> tensorgrid.node.Launch
-	5,  // 18: tensorgrid.node.Launch.key:type_name -> tensorgrid.node.StepKey
-	15, // 19: tensorgrid.node.LaunchResults.results:type_name -> tensorgrid.node.LaunchResult
-	5,  // 20: tensorgrid.node.LaunchResult.key:type_name -> tensorgrid.node.StepKey
-	0,  // 21: tensorgrid.node.LaunchResult.cause:type_name -> tensorgrid.node.LaunchResult.Cause
-	17, // 22: tensorgrid.node.KillBatch.kills:type_name -> tensorgrid.node.Kill
-	5,  // 23: tensorgrid.node.Kill.key:type_name -> tensorgrid.node.StepKey
-	1,  // 24: tensorgrid.node.Kill.how:type_name -> tensorgrid.node.Kill.How
-	2,  // 25: tensorgrid.node.Kill.why:type_name -> tensorgrid.node.Kill.Why
-	19, // 26: tensorgrid.node.Limits.limits:type_name -> tensorgrid.node.StepLimit
-	5,  // 27: tensorgrid.node.StepLimit.key:type_name -> tensorgrid.node.StepKey
-	21, // 28: tensorgrid.node.KillResults.results:type_name -> tensorgrid.node.KillResult
-	5,  // 29: tensorgrid.node.KillResult.key:type_name -> tensorgrid.node.StepKey
-	23, // 30: tensorgrid.node.Reports.reports:type_name -> tensorgrid.node.Report
-	5,  // 31: tensorgrid.node.Report.key:type_name -> tensorgrid.node.StepKey
-	2,  // 32: tensorgrid.node.Report.killed_for:type_name -> tensorgrid.node.Kill.Why
-	0,  // 33: tensorgrid.node.Report.cause:type_name -> tensorgrid.node.LaunchResult.Cause
-	5,  // 34: tensorgrid.node.ReportAcks.keys:type_name -> tensorgrid.node.StepKey
-	5,  // 35: tensorgrid.node.Forget.keys:type_name -> tensorgrid.node.StepKey
-	3,  // 36: tensorgrid.node.Node.Session:input_type -> tensorgrid.node.AgentMessage
-	4,  // 37: tensorgrid.node.Node.Session:output_type -> tensorgrid.node.ControllerMessage
-	37, // [37:38] is the sub-list for method output_type
-	36, // [36:37] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	9,  // 0: tensorgrid.node.AgentMessage.hello:type_name -> tensorgrid.node.Hello
+	11, // 1: tensorgrid.node.AgentMessage.heartbeat:type_name -> tensorgrid.node.Heartbeat
+	18, // 2: tensorgrid.node.AgentMessage.launched:type_name -> tensorgrid.node.LaunchResults
+	26, // 3: tensorgrid.node.AgentMessage.reports:type_name -> tensorgrid.node.Reports
+	31, // 4: tensorgrid.node.AgentMessage.output:type_name -> tensorgrid.node.OutputChunk
+	24, // 5: tensorgrid.node.AgentMessage.killed:type_name -> tensorgrid.node.KillResults
+	13, // 6: tensorgrid.node.ControllerMessage.welcome:type_name -> tensorgrid.node.Welcome
+	15, // 7: tensorgrid.node.ControllerMessage.not_leader:type_name -> tensorgrid.node.NotLeader
+	16, // 8: tensorgrid.node.ControllerMessage.launch:type_name -> tensorgrid.node.LaunchBatch
+	20, // 9: tensorgrid.node.ControllerMessage.kill:type_name -> tensorgrid.node.KillBatch
+	28, // 10: tensorgrid.node.ControllerMessage.acks:type_name -> tensorgrid.node.ReportAcks
+	30, // 11: tensorgrid.node.ControllerMessage.read_output:type_name -> tensorgrid.node.ReadOutput
+	12, // 12: tensorgrid.node.ControllerMessage.heartbeat_ack:type_name -> tensorgrid.node.HeartbeatAck
+	29, // 13: tensorgrid.node.ControllerMessage.forget:type_name -> tensorgrid.node.Forget
+	22, // 14: tensorgrid.node.ControllerMessage.limits:type_name -> tensorgrid.node.Limits
+	10, // 15: tensorgrid.node.Hello.inventory:type_name -> tensorgrid.node.Inventory
+	8,  // 16: tensorgrid.node.Hello.held:type_name -> tensorgrid.node.StepKey
+	14, // 17: tensorgrid.node.Welcome.controllers:type_name -> tensorgrid.node.ControllerAddress
+	17, // 18: tensorgrid.node.LaunchBatch.launches:type_name -> tensorgrid.node.Launch
+	8,  // 19: tensorgrid.node.Launch.key:type_name -> tensorgrid.node.StepKey
+	19, // 20: tensorgrid.node.LaunchResults.results:type_name -> tensorgrid.node.LaunchResult
+	8,  // 21: tensorgrid.node.LaunchResult.key:type_name -> tensorgrid.node.StepKey
+	0,  // 22: tensorgrid.node.LaunchResult.cause:type_name -> tensorgrid.node.LaunchResult.Cause
+	21, // 23: tensorgrid.node.KillBatch.kills:type_name -> tensorgrid.node.Kill
+	8,  // 24: tensorgrid.node.Kill.key:type_name -> tensorgrid.node.StepKey
+	1,  // 25: tensorgrid.node.Kill.how:type_name -> tensorgrid.node.Kill.How
+	2,  // 26: tensorgrid.node.Kill.why:type_name -> tensorgrid.node.Kill.Why
+	23, // 27: tensorgrid.node.Limits.limits:type_name -> tensorgrid.node.StepLimit
+	8,  // 28: tensorgrid.node.StepLimit.key:type_name -> tensorgrid.node.StepKey
+	25, // 29: tensorgrid.node.KillResults.results:type_name -> tensorgrid.node.KillResult
+	8,  // 30: tensorgrid.node.KillResult.key:type_name -> tensorgrid.node.StepKey
+	27, // 31: tensorgrid.node.Reports.reports:type_name -> tensorgrid.node.Report
+	8,  // 32: tensorgrid.node.Report.key:type_name -> tensorgrid.node.StepKey
+	2,  // 33: tensorgrid.node.Report.killed_for:type_name -> tensorgrid.node.Kill.Why
+	0,  // 34: tensorgrid.node.Report.cause:type_name -> tensorgrid.node.LaunchResult.Cause
+	8,  // 35: tensorgrid.node.ReportAcks.keys:type_name -> tensorgrid.node.StepKey
+	8,  // 36: tensorgrid.node.Forget.keys:type_name -> tensorgrid.node.StepKey
+	6,  // 37: tensorgrid.node.Node.Session:input_type -> tensorgrid.node.AgentMessage
+	3,  // 38: tensorgrid.node.Enroll.Join:input_type -> tensorgrid.node.JoinRequest
+	4,  // 39: tensorgrid.node.Enroll.Renew:input_type -> tensorgrid.node.RenewRequest
+	7,  // 40: tensorgrid.node.Node.Session:output_type -> tensorgrid.node.ControllerMessage
+	5,  // 41: tensorgrid.node.Enroll.Join:output_type -> tensorgrid.node.JoinResponse
+	5,  // 42: tensorgrid.node.Enroll.Renew:output_type -> tensorgrid.node.JoinResponse
+	40, // [40:43] is the sub-list for method output_type
+	37, // [37:40] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_nodepb_node_proto_init() }
@@ -2477,7 +2736,7 @@ func file_nodepb_node_proto_init() {
 	if File_nodepb_node_proto != nil {
 		return
 	}
-	file_nodepb_node_proto_msgTypes[0].OneofWrappers = []any{
+	file_nodepb_node_proto_msgTypes[3].OneofWrappers = []any{
 		(*AgentMessage_Hello)(nil),
 		(*AgentMessage_Heartbeat)(nil),
 		(*AgentMessage_Launched)(nil),
@@ -2485,7 +2744,7 @@ func file_nodepb_node_proto_init() {
 		(*AgentMessage_Output)(nil),
 		(*AgentMessage_Killed)(nil),
 	}
-	file_nodepb_node_proto_msgTypes[1].OneofWrappers = []any{
+	file_nodepb_node_proto_msgTypes[4].OneofWrappers = []any{
 		(*ControllerMessage_Welcome)(nil),
 		(*ControllerMessage_NotLeader)(nil),
 		(*ControllerMessage_Launch)(nil),
@@ -2502,9 +2761,9 @@ func file_nodepb_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nodepb_node_proto_rawDesc), len(file_nodepb_node_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   25,
+			NumMessages:   29,
 			NumExtensions: 0,
-			NumServices:   1,
+			NumServices:   2,
 		},
 		GoTypes:           file_nodepb_node_proto_goTypes,
 		DependencyIndexes: file_nodepb_node_proto_depIdxs,

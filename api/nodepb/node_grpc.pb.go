@@ -119,3 +119,153 @@ var Node_ServiceDesc = grpc.ServiceDesc{
 	},
 	Metadata: "nodepb/node.proto",
 }
+
+const (
+	Enroll_Join_FullMethodName  = "/tensorgrid.node.Enroll/Join"
+	Enroll_Renew_FullMethodName = "/tensorgrid.node.Enroll/Renew"
+)
+
+// EnrollClient is the client API for Enroll service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// Enroll gives certificates to daemons.
+type EnrollClient interface {
+	// Join is for a daemon that has none yet: it shows a one-time token. It checks the controller by the
+	// fingerprint of the cluster's CA in the token.
+	Join(ctx context.Context, in *JoinRequest, opts ...grpc.CallOption) (*JoinResponse, error)
+	// Renew is for a daemon whose certificate is still good: same role and name, new key, new life.
+	Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*JoinResponse, error)
+}
+
+type enrollClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewEnrollClient(cc grpc.ClientConnInterface) EnrollClient {
+	return &enrollClient{cc}
+}
+
+func (c *enrollClient) Join(ctx context.Context, in *JoinRequest, opts ...grpc.CallOption) (*JoinResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(JoinResponse)
+	err := c.cc.Invoke(ctx, Enroll_Join_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *enrollClient) Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*JoinResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(JoinResponse)
+	err := c.cc.Invoke(ctx, Enroll_Renew_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// EnrollServer is the server API for Enroll service.
+// All implementations must embed UnimplementedEnrollServer
+// for forward compatibility.
+//
+// Enroll gives certificates to daemons.
+type EnrollServer interface {
+	// Join is for a daemon that has none yet: it shows a one-time token. It checks the controller by the
+	// fingerprint of the cluster's CA in the token.
+	Join(context.Context, *JoinRequest) (*JoinResponse, error)
+	// Renew is for a daemon whose certificate is still good: same role and name, new key, new life.
+	Renew(context.Context, *RenewRequest) (*JoinResponse, error)
+	mustEmbedUnimplementedEnrollServer()
+}
+
+// UnimplementedEnrollServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedEnrollServer struct{}
+
+func (UnimplementedEnrollServer) Join(context.Context, *JoinRequest) (*JoinResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Join not implemented")
+}
+func (UnimplementedEnrollServer) Renew(context.Context, *RenewRequest) (*JoinResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Renew not implemented")
+}
+func (UnimplementedEnrollServer) mustEmbedUnimplementedEnrollServer() {}
+func (UnimplementedEnrollServer) testEmbeddedByValue()                {}
+
+// UnsafeEnrollServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to EnrollServer will
+// result in compilation errors.
+type UnsafeEnrollServer interface {
+	mustEmbedUnimplementedEnrollServer()
+}
+
+func RegisterEnrollServer(s grpc.ServiceRegistrar, srv EnrollServer) {
+	// If the following call panics, it indicates UnimplementedEnrollServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&Enroll_ServiceDesc, srv)
+}
+
+func _Enroll_Join_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(JoinRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EnrollServer).Join(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Enroll_Join_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EnrollServer).Join(ctx, req.(*JoinRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Enroll_Renew_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RenewRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EnrollServer).Renew(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Enroll_Renew_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EnrollServer).Renew(ctx, req.(*RenewRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+// Enroll_ServiceDesc is the grpc.ServiceDesc for Enroll service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var Enroll_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "tensorgrid.node.Enroll",
+	HandlerType: (*EnrollServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Join",
+			Handler:    _Enroll_Join_Handler,
+		},
+		{
+			MethodName: "Renew",
+			Handler:    _Enroll_Renew_Handler,
+		},
+	},
+	Streams:  []grpc.StreamDesc{},
+	Metadata: "nodepb/node.proto",
+}

@@ -29,7 +29,11 @@ type Caller struct {
 	Gid           uint32                 `protobuf:"varint,2,opt,name=gid,proto3" json:"gid,omitempty"`
 	User          string                 `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
 	Role          string                 `protobuf:"bytes,4,opt,name=role,proto3" json:"role,omitempty"`
-	Host          string                 `protobuf:"bytes,5,opt,name=host,proto3" json:"host,omitempty"` // controller that authenticated the caller
+	Host          string                 `protobuf:"bytes,5,opt,name=host,proto3" json:"host,omitempty"`     // controller that authenticated the caller
+	Via           string                 `protobuf:"bytes,6,opt,name=via,proto3" json:"via,omitempty"`       // how: local, token, wallet
+	Wallet        string                 `protobuf:"bytes,7,opt,name=wallet,proto3" json:"wallet,omitempty"` // 0x... when via is wallet
+	Login         string                 `protobuf:"bytes,8,opt,name=login,proto3" json:"login,omitempty"`   // login host that minted the token
+	Class         string                 `protobuf:"bytes,9,opt,name=class,proto3" json:"class,omitempty"`   // method class that the token is bound to
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -95,6 +99,34 @@ func (x *Caller) GetRole() string {
 func (x *Caller) GetHost() string {
 	if x != nil {
 		return x.Host
+	}
+	return ""
+}
+
+func (x *Caller) GetVia() string {
+	if x != nil {
+		return x.Via
+	}
+	return ""
+}
+
+func (x *Caller) GetWallet() string {
+	if x != nil {
+		return x.Wallet
+	}
+	return ""
+}
+
+func (x *Caller) GetLogin() string {
+	if x != nil {
+		return x.Login
+	}
+	return ""
+}
+
+func (x *Caller) GetClass() string {
+	if x != nil {
+		return x.Class
 	}
 	return ""
 }
@@ -317,6 +349,7 @@ func (x *ReadIndexResponse) GetTerm() uint64 {
 
 type StatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Asker         string                 `protobuf:"bytes,1,opt,name=asker,proto3" json:"asker,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -351,6 +384,13 @@ func (*StatusRequest) Descriptor() ([]byte, []int) {
 	return file_peerpb_peer_proto_rawDescGZIP(), []int{5}
 }
 
+func (x *StatusRequest) GetAsker() string {
+	if x != nil {
+		return x.Asker
+	}
+	return ""
+}
+
 type StatusResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -361,6 +401,14 @@ type StatusResponse struct {
 	LastIndex     uint64                 `protobuf:"varint,6,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
 	Version       string                 `protobuf:"bytes,7,opt,name=version,proto3" json:"version,omitempty"`
 	UptimeMs      int64                  `protobuf:"varint,8,opt,name=uptime_ms,json=uptimeMs,proto3" json:"uptime_ms,omitempty"`
+	Blank         bool                   `protobuf:"varint,9,opt,name=blank,proto3" json:"blank,omitempty"` // its folder holds no log, no vote and no snapshot
+	FeatureMax    uint32                 `protobuf:"varint,10,opt,name=feature_max,json=featureMax,proto3" json:"feature_max,omitempty"`
+	Feature       uint32                 `protobuf:"varint,11,opt,name=feature,proto3" json:"feature,omitempty"` // of its state
+	Cluster       string                 `protobuf:"bytes,12,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	ContactMs     int64                  `protobuf:"varint,13,opt,name=contact_ms,json=contactMs,proto3" json:"contact_ms,omitempty"`
+	StateFree     int64                  `protobuf:"varint,14,opt,name=state_free,json=stateFree,proto3" json:"state_free,omitempty"`
+	Voter         bool                   `protobuf:"varint,15,opt,name=voter,proto3" json:"voter,omitempty"`   // is one by the configuration that it knows
+	Member        bool                   `protobuf:"varint,16,opt,name=member,proto3" json:"member,omitempty"` // of the asker's name: voter or learner by the configuration that it knows
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -451,17 +499,189 @@ func (x *StatusResponse) GetUptimeMs() int64 {
 	return 0
 }
 
+func (x *StatusResponse) GetBlank() bool {
+	if x != nil {
+		return x.Blank
+	}
+	return false
+}
+
+func (x *StatusResponse) GetFeatureMax() uint32 {
+	if x != nil {
+		return x.FeatureMax
+	}
+	return 0
+}
+
+func (x *StatusResponse) GetFeature() uint32 {
+	if x != nil {
+		return x.Feature
+	}
+	return 0
+}
+
+func (x *StatusResponse) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *StatusResponse) GetContactMs() int64 {
+	if x != nil {
+		return x.ContactMs
+	}
+	return 0
+}
+
+func (x *StatusResponse) GetStateFree() int64 {
+	if x != nil {
+		return x.StateFree
+	}
+	return 0
+}
+
+func (x *StatusResponse) GetVoter() bool {
+	if x != nil {
+		return x.Voter
+	}
+	return false
+}
+
+func (x *StatusResponse) GetMember() bool {
+	if x != nil {
+		return x.Member
+	}
+	return false
+}
+
+type RejoinRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	Port          uint32                 `protobuf:"varint,3,opt,name=port,proto3" json:"port,omitempty"`
+	RaftPort      uint32                 `protobuf:"varint,4,opt,name=raft_port,json=raftPort,proto3" json:"raft_port,omitempty"`
+	UserPort      uint32                 `protobuf:"varint,5,opt,name=user_port,json=userPort,proto3" json:"user_port,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RejoinRequest) Reset() {
+	*x = RejoinRequest{}
+	mi := &file_peerpb_peer_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RejoinRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RejoinRequest) ProtoMessage() {}
+
+func (x *RejoinRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_peerpb_peer_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RejoinRequest.ProtoReflect.Descriptor instead.
+func (*RejoinRequest) Descriptor() ([]byte, []int) {
+	return file_peerpb_peer_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *RejoinRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RejoinRequest) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *RejoinRequest) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *RejoinRequest) GetRaftPort() uint32 {
+	if x != nil {
+		return x.RaftPort
+	}
+	return 0
+}
+
+func (x *RejoinRequest) GetUserPort() uint32 {
+	if x != nil {
+		return x.UserPort
+	}
+	return 0
+}
+
+type RejoinResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RejoinResponse) Reset() {
+	*x = RejoinResponse{}
+	mi := &file_peerpb_peer_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RejoinResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RejoinResponse) ProtoMessage() {}
+
+func (x *RejoinResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_peerpb_peer_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RejoinResponse.ProtoReflect.Descriptor instead.
+func (*RejoinResponse) Descriptor() ([]byte, []int) {
+	return file_peerpb_peer_proto_rawDescGZIP(), []int{8}
+}
+
 var File_peerpb_peer_proto protoreflect.FileDescriptor
 
 const file_peerpb_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x11peerpb/peer.proto\x12\x0ftensorgrid.peer\"h\n" +
+	"\x11peerpb/peer.proto\x12\x0ftensorgrid.peer\"\xbe\x01\n" +
 	"\x06Caller\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\rR\x03uid\x12\x10\n" +
 	"\x03gid\x18\x02 \x01(\rR\x03gid\x12\x12\n" +
 	"\x04user\x18\x03 \x01(\tR\x04user\x12\x12\n" +
 	"\x04role\x18\x04 \x01(\tR\x04role\x12\x12\n" +
-	"\x04host\x18\x05 \x01(\tR\x04host\"s\n" +
+	"\x04host\x18\x05 \x01(\tR\x04host\x12\x10\n" +
+	"\x03via\x18\x06 \x01(\tR\x03via\x12\x16\n" +
+	"\x06wallet\x18\a \x01(\tR\x06wallet\x12\x14\n" +
+	"\x05login\x18\b \x01(\tR\x05login\x12\x14\n" +
+	"\x05class\x18\t \x01(\tR\x05class\"s\n" +
 	"\x0eForwardRequest\x12\x16\n" +
 	"\x06method\x18\x01 \x01(\tR\x06method\x12\x18\n" +
 	"\arequest\x18\x02 \x01(\fR\arequest\x12/\n" +
@@ -475,8 +695,9 @@ const file_peerpb_peer_proto_rawDesc = "" +
 	"\x10ReadIndexRequest\"=\n" +
 	"\x11ReadIndexResponse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x12\n" +
-	"\x04term\x18\x02 \x01(\x04R\x04term\"\x0f\n" +
-	"\rStatusRequest\"\xd4\x01\n" +
+	"\x04term\x18\x02 \x01(\x04R\x04term\"%\n" +
+	"\rStatusRequest\x12\x14\n" +
+	"\x05asker\x18\x01 \x01(\tR\x05asker\"\xab\x03\n" +
 	"\x0eStatusResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x16\n" +
@@ -486,11 +707,31 @@ const file_peerpb_peer_proto_rawDesc = "" +
 	"\n" +
 	"last_index\x18\x06 \x01(\x04R\tlastIndex\x12\x18\n" +
 	"\aversion\x18\a \x01(\tR\aversion\x12\x1b\n" +
-	"\tuptime_ms\x18\b \x01(\x03R\buptimeMs2\xf3\x01\n" +
+	"\tuptime_ms\x18\b \x01(\x03R\buptimeMs\x12\x14\n" +
+	"\x05blank\x18\t \x01(\bR\x05blank\x12\x1f\n" +
+	"\vfeature_max\x18\n" +
+	" \x01(\rR\n" +
+	"featureMax\x12\x18\n" +
+	"\afeature\x18\v \x01(\rR\afeature\x12\x18\n" +
+	"\acluster\x18\f \x01(\tR\acluster\x12\x1d\n" +
+	"\n" +
+	"contact_ms\x18\r \x01(\x03R\tcontactMs\x12\x1d\n" +
+	"\n" +
+	"state_free\x18\x0e \x01(\x03R\tstateFree\x12\x14\n" +
+	"\x05voter\x18\x0f \x01(\bR\x05voter\x12\x16\n" +
+	"\x06member\x18\x10 \x01(\bR\x06member\"\x8b\x01\n" +
+	"\rRejoinRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x12\n" +
+	"\x04port\x18\x03 \x01(\rR\x04port\x12\x1b\n" +
+	"\traft_port\x18\x04 \x01(\rR\braftPort\x12\x1b\n" +
+	"\tuser_port\x18\x05 \x01(\rR\buserPort\"\x10\n" +
+	"\x0eRejoinResponse2\xbe\x02\n" +
 	"\x04Peer\x12L\n" +
 	"\aForward\x12\x1f.tensorgrid.peer.ForwardRequest\x1a .tensorgrid.peer.ForwardResponse\x12R\n" +
 	"\tReadIndex\x12!.tensorgrid.peer.ReadIndexRequest\x1a\".tensorgrid.peer.ReadIndexResponse\x12I\n" +
-	"\x06Status\x12\x1e.tensorgrid.peer.StatusRequest\x1a\x1f.tensorgrid.peer.StatusResponseB-Z+github.com/tensorgrid/tensorgrid/api/peerpbb\x06proto3"
+	"\x06Status\x12\x1e.tensorgrid.peer.StatusRequest\x1a\x1f.tensorgrid.peer.StatusResponse\x12I\n" +
+	"\x06Rejoin\x12\x1e.tensorgrid.peer.RejoinRequest\x1a\x1f.tensorgrid.peer.RejoinResponseB-Z+github.com/tensorgrid/tensorgrid/api/peerpbb\x06proto3"
 
 var (
 	file_peerpb_peer_proto_rawDescOnce sync.Once
@@ -504,7 +745,7 @@ func file_peerpb_peer_proto_rawDescGZIP() []byte {
 	return file_peerpb_peer_proto_rawDescData
 }
 
-var file_peerpb_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_peerpb_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_peerpb_peer_proto_goTypes = []any{
 	(*Caller)(nil),            // 0: tensorgrid.peer.Caller
 	(*ForwardRequest)(nil),    // 1: tensorgrid.peer.ForwardRequest
@@ -513,17 +754,21 @@ var file_peerpb_peer_proto_goTypes = []any{
 	(*ReadIndexResponse)(nil), // 4: tensorgrid.peer.ReadIndexResponse
 	(*StatusRequest)(nil),     // 5: tensorgrid.peer.StatusRequest
 	(*StatusResponse)(nil),    // 6: tensorgrid.peer.StatusResponse
+	(*RejoinRequest)(nil),     // 7: tensorgrid.peer.RejoinRequest
+	(*RejoinResponse)(nil),    // 8: tensorgrid.peer.RejoinResponse
 }
 var file_peerpb_peer_proto_depIdxs = []int32{
 	0, // 0: tensorgrid.peer.ForwardRequest.caller:type_name -> tensorgrid.peer.Caller
 	1, // 1: tensorgrid.peer.Peer.Forward:input_type -> tensorgrid.peer.ForwardRequest
 	3, // 2: tensorgrid.peer.Peer.ReadIndex:input_type -> tensorgrid.peer.ReadIndexRequest
 	5, // 3: tensorgrid.peer.Peer.Status:input_type -> tensorgrid.peer.StatusRequest
-	2, // 4: tensorgrid.peer.Peer.Forward:output_type -> tensorgrid.peer.ForwardResponse
-	4, // 5: tensorgrid.peer.Peer.ReadIndex:output_type -> tensorgrid.peer.ReadIndexResponse
-	6, // 6: tensorgrid.peer.Peer.Status:output_type -> tensorgrid.peer.StatusResponse
-	4, // [4:7] is the sub-list for method output_type
-	1, // [1:4] is the sub-list for method input_type
+	7, // 4: tensorgrid.peer.Peer.Rejoin:input_type -> tensorgrid.peer.RejoinRequest
+	2, // 5: tensorgrid.peer.Peer.Forward:output_type -> tensorgrid.peer.ForwardResponse
+	4, // 6: tensorgrid.peer.Peer.ReadIndex:output_type -> tensorgrid.peer.ReadIndexResponse
+	6, // 7: tensorgrid.peer.Peer.Status:output_type -> tensorgrid.peer.StatusResponse
+	8, // 8: tensorgrid.peer.Peer.Rejoin:output_type -> tensorgrid.peer.RejoinResponse
+	5, // [5:9] is the sub-list for method output_type
+	1, // [1:5] is the sub-list for method input_type
 	1, // [1:1] is the sub-list for extension type_name
 	1, // [1:1] is the sub-list for extension extendee
 	0, // [0:1] is the sub-list for field type_name
@@ -540,7 +785,7 @@ func file_peerpb_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peerpb_peer_proto_rawDesc), len(file_peerpb_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

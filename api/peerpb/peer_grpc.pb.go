@@ -24,6 +24,7 @@ const (
 	Peer_Forward_FullMethodName   = "/tensorgrid.peer.Peer/Forward"
 	Peer_ReadIndex_FullMethodName = "/tensorgrid.peer.Peer/ReadIndex"
 	Peer_Status_FullMethodName    = "/tensorgrid.peer.Peer/Status"
+	Peer_Rejoin_FullMethodName    = "/tensorgrid.peer.Peer/Rejoin"
 )
 
 // PeerClient is the client API for Peer service.
@@ -35,6 +36,10 @@ type PeerClient interface {
 	// ReadIndex answers with an index that a linearizable read must have applied; only a leader answers.
 	ReadIndex(ctx context.Context, in *ReadIndexRequest, opts ...grpc.CallOption) (*ReadIndexResponse, error)
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusResponse, error)
+	// Rejoin: a controller whose folder is empty while the cluster has a history asks the leader to be
+	// taken out and in again as a learner, which becomes a voter when it has caught up. Its old votes are
+	// gone, so it must not vote before a majority of the others has agreed to that.
+	Rejoin(ctx context.Context, in *RejoinRequest, opts ...grpc.CallOption) (*RejoinResponse, error)
 }
 
 type peerClient struct {
@@ -75,6 +80,16 @@ func (c *peerClient) Status(ctx context.Context, in *StatusRequest, opts ...grpc
 	return out, nil
 }
 
+func (c *peerClient) Rejoin(ctx context.Context, in *RejoinRequest, opts ...grpc.CallOption) (*RejoinResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RejoinResponse)
+	err := c.cc.Invoke(ctx, Peer_Rejoin_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PeerServer is the server API for Peer service.
 // All implementations must embed UnimplementedPeerServer
 // for forward compatibility.
@@ -84,6 +99,10 @@ type PeerServer interface {
 	// ReadIndex answers with an index that a linearizable read must have applied; only a leader answers.
 	ReadIndex(context.Context, *ReadIndexRequest) (*ReadIndexResponse, error)
 	Status(context.Context, *StatusRequest) (*StatusResponse, error)
+	// Rejoin: a controller whose folder is empty while the cluster has a history asks the leader to be
+	// taken out and in again as a learner, which becomes a voter when it has caught up. Its old votes are
+	// gone, so it must not vote before a majority of the others has agreed to that.
+	Rejoin(context.Context, *RejoinRequest) (*RejoinResponse, error)
 	mustEmbedUnimplementedPeerServer()
 }
 
@@ -102,6 +121,9 @@ func (UnimplementedPeerServer) ReadIndex(context.Context, *ReadIndexRequest) (*R
 }
 func (UnimplementedPeerServer) Status(context.Context, *StatusRequest) (*StatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Status not implemented")
+}
+func (UnimplementedPeerServer) Rejoin(context.Context, *RejoinRequest) (*RejoinResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Rejoin not implemented")
 }
 func (UnimplementedPeerServer) mustEmbedUnimplementedPeerServer() {}
 func (UnimplementedPeerServer) testEmbeddedByValue()              {}
@@ -178,6 +200,24 @@ func _Peer_Status_Handler(srv interface{}, ctx context.Context, dec func(interfa
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Peer_Rejoin_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RejoinRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).Rejoin(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_Rejoin_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).Rejoin(ctx, req.(*RejoinRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Peer_ServiceDesc is the grpc.ServiceDesc for Peer service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -196,6 +236,10 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Status",
 			Handler:    _Peer_Status_Handler,
+		},
+		{
+			MethodName: "Rejoin",
+			Handler:    _Peer_Rejoin_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

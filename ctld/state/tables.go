@@ -44,6 +44,10 @@ type tables struct {
 
 	keyIndex *keyIndex
 
+	feature uint32                // level that entries are written with
+	members map[string]Controller // that joined at run time; immutable: replaced at each change
+	tokens  map[string]*JoinToken // immutable: replaced at each change
+
 	pending int
 	running int
 }
@@ -115,6 +119,7 @@ func newTables() tables {
 		keys:    new(btree.Map[uint32, keyRecord]),
 
 		keyIndex: newKeyIndex(),
+		feature:  1,
 	}
 }
 

@@ -14,7 +14,8 @@ const (
 	RoleOperator Role = "operator"
 	RoleAdmin    Role = "admin"
 	RoleNode     Role = "node" // Name is the node's
-	RoleCtld     Role = "ctld" // Name is the controller's
+	RoleCtld     Role = "ctld"  // Name is the controller's
+	RoleLogin    Role = "login" // Name is the login host's; it may vouch for users
 )
 
 // Caller is an authenticated peer.
@@ -25,7 +26,23 @@ type Caller struct {
 	PID  int32  // local peers only; racy, for logs
 	User string // name of UID, empty when it has none
 	Name string // certificate name of a daemon
+
+	// How a person came: "local" (the kernel's word), "token" (a login host's) or "wallet" (a signature).
+	Via    string
+	Login  string // token: the login host that minted it
+	Wallet string // wallet: its address, 0x and 40 hex digits with EIP-55's capitals
+	Class  Class  // token: the only class of methods that it is good for; "" = any
 }
+
+// Class groups methods by what a token for them can do.
+type Class string
+
+// Classes. A token names one; a client asks for the least that it needs.
+const (
+	ClassRead  Class = "read"  // looks only
+	ClassJobs  Class = "jobs"  // submits and steers the caller's jobs; looks too
+	ClassAdmin Class = "admin" // everything that the caller's role may
+)
 
 type callerKey struct{}
 

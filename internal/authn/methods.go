@@ -7,12 +7,14 @@ const (
 	ControllerService = "/tensorgrid.ctld.Controller/"
 	NodeService       = "/tensorgrid.node.Node/"
 	PeerService       = "/tensorgrid.peer.Peer/"
+	EnrollService     = "/tensorgrid.node.Enroll/"
 )
 
 // Sets of roles that rows name. Raising somebody to operator never takes a user's right away.
 var (
 	people    = []Role{RoleUser, RoleOperator, RoleAdmin}
 	operators = []Role{RoleOperator, RoleAdmin}
+	admins    = []Role{RoleAdmin}
 	nodes     = []Role{RoleNode}
 	peers     = []Role{RoleCtld}
 )
@@ -39,11 +41,23 @@ var methods = map[string][]Role{
 	ControllerService + "Ping":            people,
 	ControllerService + "JobOutput":       people,
 
+	ControllerService + "ListControllers":  people,
+	ControllerService + "ChangeController": admins,
+	ControllerService + "SaveSnapshot":     admins,
+	ControllerService + "CreateJoinToken":  admins,
+	ControllerService + "ListJoinTokens":   operators,
+	ControllerService + "RevokeJoinToken":  admins,
+
 	NodeService + "Session": nodes,
+
+	// The token in the request decides; a controller answers it on the port for users only.
+	EnrollService + "Join":  {RoleNobody},
+	EnrollService + "Renew": {RoleNode, RoleCtld, RoleLogin},
 
 	PeerService + "Forward":   peers,
 	PeerService + "ReadIndex": peers,
 	PeerService + "Status":    peers,
+	PeerService + "Rejoin":    peers,
 }
 
 // Allowed tells whether a role may call a method ("/package.Service/Method").
