@@ -13,7 +13,7 @@ const (
 	RoleUser     Role = "user"
 	RoleOperator Role = "operator"
 	RoleAdmin    Role = "admin"
-	RoleNode     Role = "node" // Name is the node's
+	RoleNode     Role = "node"  // Name is the node's
 	RoleCtld     Role = "ctld"  // Name is the controller's
 	RoleLogin    Role = "login" // Name is the login host's; it may vouch for users
 )
