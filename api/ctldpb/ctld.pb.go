@@ -142,7 +142,7 @@ func (x ChangeControllerRequest_Op) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ChangeControllerRequest_Op.Descriptor instead.
 func (ChangeControllerRequest_Op) EnumDescriptor() ([]byte, []int) {
-	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{52, 0}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{53, 0}
 }
 
 // ReadOptions asks for consistency; linearizable unless stale is set.
@@ -3990,6 +3990,8 @@ type PingResponse struct {
 	UptimeMs        int64                  `protobuf:"varint,9,opt,name=uptime_ms,json=uptimeMs,proto3" json:"uptime_ms,omitempty"`
 	LeaderContactMs int64                  `protobuf:"varint,10,opt,name=leader_contact_ms,json=leaderContactMs,proto3" json:"leader_contact_ms,omitempty"`
 	Peers           []*PeerStatus          `protobuf:"bytes,11,rep,name=peers,proto3" json:"peers,omitempty"`
+	Caller          *CallerInfo            `protobuf:"bytes,12,opt,name=caller,proto3" json:"caller,omitempty"`             // who the controller takes the caller for
+	NowMs           int64                  `protobuf:"varint,13,opt,name=now_ms,json=nowMs,proto3" json:"now_ms,omitempty"` // the controller's wall clock
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -4101,6 +4103,113 @@ func (x *PingResponse) GetPeers() []*PeerStatus {
 	return nil
 }
 
+func (x *PingResponse) GetCaller() *CallerInfo {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
+func (x *PingResponse) GetNowMs() int64 {
+	if x != nil {
+		return x.NowMs
+	}
+	return 0
+}
+
+// CallerInfo is what the transport says of a caller, never what the caller says.
+type CallerInfo struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	User          string                 `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"` // "" when the uid has no name here
+	Uid           uint32                 `protobuf:"varint,2,opt,name=uid,proto3" json:"uid,omitempty"`
+	Role          string                 `protobuf:"bytes,3,opt,name=role,proto3" json:"role,omitempty"`     // user, operator, admin or wallet
+	Via           string                 `protobuf:"bytes,4,opt,name=via,proto3" json:"via,omitempty"`       // local, token or wallet
+	Login         string                 `protobuf:"bytes,5,opt,name=login,proto3" json:"login,omitempty"`   // login host that vouched
+	Wallet        string                 `protobuf:"bytes,6,opt,name=wallet,proto3" json:"wallet,omitempty"` // its address
+	Class         string                 `protobuf:"bytes,7,opt,name=class,proto3" json:"class,omitempty"`   // method class of the token
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CallerInfo) Reset() {
+	*x = CallerInfo{}
+	mi := &file_ctldpb_ctld_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CallerInfo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CallerInfo) ProtoMessage() {}
+
+func (x *CallerInfo) ProtoReflect() protoreflect.Message {
+	mi := &file_ctldpb_ctld_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CallerInfo.ProtoReflect.Descriptor instead.
+func (*CallerInfo) Descriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *CallerInfo) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *CallerInfo) GetUid() uint32 {
+	if x != nil {
+		return x.Uid
+	}
+	return 0
+}
+
+func (x *CallerInfo) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *CallerInfo) GetVia() string {
+	if x != nil {
+		return x.Via
+	}
+	return ""
+}
+
+func (x *CallerInfo) GetLogin() string {
+	if x != nil {
+		return x.Login
+	}
+	return ""
+}
+
+func (x *CallerInfo) GetWallet() string {
+	if x != nil {
+		return x.Wallet
+	}
+	return ""
+}
+
+func (x *CallerInfo) GetClass() string {
+	if x != nil {
+		return x.Class
+	}
+	return ""
+}
+
 type PeerStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -4115,7 +4224,7 @@ type PeerStatus struct {
 
 func (x *PeerStatus) Reset() {
 	*x = PeerStatus{}
-	mi := &file_ctldpb_ctld_proto_msgTypes[46]
+	mi := &file_ctldpb_ctld_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4127,7 +4236,7 @@ func (x *PeerStatus) String() string {
 func (*PeerStatus) ProtoMessage() {}
 
 func (x *PeerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ctldpb_ctld_proto_msgTypes[46]
+	mi := &file_ctldpb_ctld_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4140,7 +4249,7 @@ func (x *PeerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerStatus.ProtoReflect.Descriptor instead.
 func (*PeerStatus) Descriptor() ([]byte, []int) {
-	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{46}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *PeerStatus) GetName() string {
@@ -4198,7 +4307,7 @@ type JobOutputRequest struct {
 
 func (x *JobOutputRequest) Reset() {
 	*x = JobOutputRequest{}
-	mi := &file_ctldpb_ctld_proto_msgTypes[47]
+	mi := &file_ctldpb_ctld_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4210,7 +4319,7 @@ func (x *JobOutputRequest) String() string {
 func (*JobOutputRequest) ProtoMessage() {}
 
 func (x *JobOutputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ctldpb_ctld_proto_msgTypes[47]
+	mi := &file_ctldpb_ctld_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4223,7 +4332,7 @@ func (x *JobOutputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobOutputRequest.ProtoReflect.Descriptor instead.
 func (*JobOutputRequest) Descriptor() ([]byte, []int) {
-	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{47}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *JobOutputRequest) GetJobId() string {
@@ -4271,7 +4380,7 @@ type JobOutputResponse struct {
 
 func (x *JobOutputResponse) Reset() {
 	*x = JobOutputResponse{}
-	mi := &file_ctldpb_ctld_proto_msgTypes[48]
+	mi := &file_ctldpb_ctld_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4283,7 +4392,7 @@ func (x *JobOutputResponse) String() string {
 func (*JobOutputResponse) ProtoMessage() {}
 
 func (x *JobOutputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ctldpb_ctld_proto_msgTypes[48]
+	mi := &file_ctldpb_ctld_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4296,7 +4405,7 @@ func (x *JobOutputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobOutputResponse.ProtoReflect.Descriptor instead.
 func (*JobOutputResponse) Descriptor() ([]byte, []int) {
-	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{48}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *JobOutputResponse) GetData() []byte {
@@ -4321,7 +4430,7 @@ type ListControllersRequest struct {
 
 func (x *ListControllersRequest) Reset() {
 	*x = ListControllersRequest{}
-	mi := &file_ctldpb_ctld_proto_msgTypes[49]
+	mi := &file_ctldpb_ctld_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4333,7 +4442,7 @@ func (x *ListControllersRequest) String() string {
 func (*ListControllersRequest) ProtoMessage() {}
 
 func (x *ListControllersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ctldpb_ctld_proto_msgTypes[49]
+	mi := &file_ctldpb_ctld_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4346,7 +4455,7 @@ func (x *ListControllersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListControllersRequest.ProtoReflect.Descriptor instead.
 func (*ListControllersRequest) Descriptor() ([]byte, []int) {
-	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{49}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{50}
 }
 
 type ListControllersResponse struct {
@@ -4360,7 +4469,7 @@ type ListControllersResponse struct {
 
 func (x *ListControllersResponse) Reset() {
 	*x = ListControllersResponse{}
-	mi := &file_ctldpb_ctld_proto_msgTypes[50]
+	mi := &file_ctldpb_ctld_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4372,7 +4481,7 @@ func (x *ListControllersResponse) String() string {
 func (*ListControllersResponse) ProtoMessage() {}
 
 func (x *ListControllersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ctldpb_ctld_proto_msgTypes[50]
+	mi := &file_ctldpb_ctld_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4385,7 +4494,7 @@ func (x *ListControllersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListControllersResponse.ProtoReflect.Descriptor instead.
 func (*ListControllersResponse) Descriptor() ([]byte, []int) {
-	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{50}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ListControllersResponse) GetInfo() *ReadInfo {
@@ -4436,7 +4545,7 @@ type ControllerInfo struct {
 
 func (x *ControllerInfo) Reset() {
 	*x = ControllerInfo{}
-	mi := &file_ctldpb_ctld_proto_msgTypes[51]
+	mi := &file_ctldpb_ctld_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4448,7 +4557,7 @@ func (x *ControllerInfo) String() string {
 func (*ControllerInfo) ProtoMessage() {}
 
 func (x *ControllerInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_ctldpb_ctld_proto_msgTypes[51]
+	mi := &file_ctldpb_ctld_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4461,7 +4570,7 @@ func (x *ControllerInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControllerInfo.ProtoReflect.Descriptor instead.
 func (*ControllerInfo) Descriptor() ([]byte, []int) {
-	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{51}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ControllerInfo) GetName() string {
@@ -4605,7 +4714,7 @@ type ChangeControllerRequest struct {
 
 func (x *ChangeControllerRequest) Reset() {
 	*x = ChangeControllerRequest{}
-	mi := &file_ctldpb_ctld_proto_msgTypes[52]
+	mi := &file_ctldpb_ctld_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4617,7 +4726,7 @@ func (x *ChangeControllerRequest) String() string {
 func (*ChangeControllerRequest) ProtoMessage() {}
 
 func (x *ChangeControllerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ctldpb_ctld_proto_msgTypes[52]
+	mi := &file_ctldpb_ctld_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4630,7 +4739,7 @@ func (x *ChangeControllerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeControllerRequest.ProtoReflect.Descriptor instead.
 func (*ChangeControllerRequest) Descriptor() ([]byte, []int) {
-	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{52}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ChangeControllerRequest) GetOp() ChangeControllerRequest_Op {
@@ -4691,7 +4800,7 @@ type ChangeControllerResponse struct {
 
 func (x *ChangeControllerResponse) Reset() {
 	*x = ChangeControllerResponse{}
-	mi := &file_ctldpb_ctld_proto_msgTypes[53]
+	mi := &file_ctldpb_ctld_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4703,7 +4812,7 @@ func (x *ChangeControllerResponse) String() string {
 func (*ChangeControllerResponse) ProtoMessage() {}
 
 func (x *ChangeControllerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ctldpb_ctld_proto_msgTypes[53]
+	mi := &file_ctldpb_ctld_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4716,7 +4825,7 @@ func (x *ChangeControllerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeControllerResponse.ProtoReflect.Descriptor instead.
 func (*ChangeControllerResponse) Descriptor() ([]byte, []int) {
-	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{53}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ChangeControllerResponse) GetText() string {
@@ -4734,7 +4843,7 @@ type SaveSnapshotRequest struct {
 
 func (x *SaveSnapshotRequest) Reset() {
 	*x = SaveSnapshotRequest{}
-	mi := &file_ctldpb_ctld_proto_msgTypes[54]
+	mi := &file_ctldpb_ctld_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4746,7 +4855,7 @@ func (x *SaveSnapshotRequest) String() string {
 func (*SaveSnapshotRequest) ProtoMessage() {}
 
 func (x *SaveSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ctldpb_ctld_proto_msgTypes[54]
+	mi := &file_ctldpb_ctld_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4759,7 +4868,7 @@ func (x *SaveSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SaveSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{54}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{55}
 }
 
 // The first message carries no data but what the backup is of; the others its bytes in order.
@@ -4777,7 +4886,7 @@ type SaveSnapshotResponse struct {
 
 func (x *SaveSnapshotResponse) Reset() {
 	*x = SaveSnapshotResponse{}
-	mi := &file_ctldpb_ctld_proto_msgTypes[55]
+	mi := &file_ctldpb_ctld_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4789,7 +4898,7 @@ func (x *SaveSnapshotResponse) String() string {
 func (*SaveSnapshotResponse) ProtoMessage() {}
 
 func (x *SaveSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ctldpb_ctld_proto_msgTypes[55]
+	mi := &file_ctldpb_ctld_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4802,7 +4911,7 @@ func (x *SaveSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*SaveSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{55}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *SaveSnapshotResponse) GetData() []byte {
@@ -4859,7 +4968,7 @@ type CreateJoinTokenRequest struct {
 
 func (x *CreateJoinTokenRequest) Reset() {
 	*x = CreateJoinTokenRequest{}
-	mi := &file_ctldpb_ctld_proto_msgTypes[56]
+	mi := &file_ctldpb_ctld_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4871,7 +4980,7 @@ func (x *CreateJoinTokenRequest) String() string {
 func (*CreateJoinTokenRequest) ProtoMessage() {}
 
 func (x *CreateJoinTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ctldpb_ctld_proto_msgTypes[56]
+	mi := &file_ctldpb_ctld_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4884,7 +4993,7 @@ func (x *CreateJoinTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateJoinTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateJoinTokenRequest) Descriptor() ([]byte, []int) {
-	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{56}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *CreateJoinTokenRequest) GetRole() string {
@@ -4926,7 +5035,7 @@ type CreateJoinTokenResponse struct {
 
 func (x *CreateJoinTokenResponse) Reset() {
 	*x = CreateJoinTokenResponse{}
-	mi := &file_ctldpb_ctld_proto_msgTypes[57]
+	mi := &file_ctldpb_ctld_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4938,7 +5047,7 @@ func (x *CreateJoinTokenResponse) String() string {
 func (*CreateJoinTokenResponse) ProtoMessage() {}
 
 func (x *CreateJoinTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ctldpb_ctld_proto_msgTypes[57]
+	mi := &file_ctldpb_ctld_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4951,7 +5060,7 @@ func (x *CreateJoinTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateJoinTokenResponse.ProtoReflect.Descriptor instead.
 func (*CreateJoinTokenResponse) Descriptor() ([]byte, []int) {
-	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{57}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *CreateJoinTokenResponse) GetToken() string {
@@ -4983,7 +5092,7 @@ type ListJoinTokensRequest struct {
 
 func (x *ListJoinTokensRequest) Reset() {
 	*x = ListJoinTokensRequest{}
-	mi := &file_ctldpb_ctld_proto_msgTypes[58]
+	mi := &file_ctldpb_ctld_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4995,7 +5104,7 @@ func (x *ListJoinTokensRequest) String() string {
 func (*ListJoinTokensRequest) ProtoMessage() {}
 
 func (x *ListJoinTokensRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ctldpb_ctld_proto_msgTypes[58]
+	mi := &file_ctldpb_ctld_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5008,7 +5117,7 @@ func (x *ListJoinTokensRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJoinTokensRequest.ProtoReflect.Descriptor instead.
 func (*ListJoinTokensRequest) Descriptor() ([]byte, []int) {
-	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{58}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{59}
 }
 
 type ListJoinTokensResponse struct {
@@ -5020,7 +5129,7 @@ type ListJoinTokensResponse struct {
 
 func (x *ListJoinTokensResponse) Reset() {
 	*x = ListJoinTokensResponse{}
-	mi := &file_ctldpb_ctld_proto_msgTypes[59]
+	mi := &file_ctldpb_ctld_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5032,7 +5141,7 @@ func (x *ListJoinTokensResponse) String() string {
 func (*ListJoinTokensResponse) ProtoMessage() {}
 
 func (x *ListJoinTokensResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ctldpb_ctld_proto_msgTypes[59]
+	mi := &file_ctldpb_ctld_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5045,7 +5154,7 @@ func (x *ListJoinTokensResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJoinTokensResponse.ProtoReflect.Descriptor instead.
 func (*ListJoinTokensResponse) Descriptor() ([]byte, []int) {
-	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{59}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ListJoinTokensResponse) GetTokens() []*JoinToken {
@@ -5072,7 +5181,7 @@ type JoinToken struct {
 
 func (x *JoinToken) Reset() {
 	*x = JoinToken{}
-	mi := &file_ctldpb_ctld_proto_msgTypes[60]
+	mi := &file_ctldpb_ctld_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5084,7 +5193,7 @@ func (x *JoinToken) String() string {
 func (*JoinToken) ProtoMessage() {}
 
 func (x *JoinToken) ProtoReflect() protoreflect.Message {
-	mi := &file_ctldpb_ctld_proto_msgTypes[60]
+	mi := &file_ctldpb_ctld_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5097,7 +5206,7 @@ func (x *JoinToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinToken.ProtoReflect.Descriptor instead.
 func (*JoinToken) Descriptor() ([]byte, []int) {
-	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{60}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *JoinToken) GetId() string {
@@ -5172,7 +5281,7 @@ type RevokeJoinTokenRequest struct {
 
 func (x *RevokeJoinTokenRequest) Reset() {
 	*x = RevokeJoinTokenRequest{}
-	mi := &file_ctldpb_ctld_proto_msgTypes[61]
+	mi := &file_ctldpb_ctld_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5184,7 +5293,7 @@ func (x *RevokeJoinTokenRequest) String() string {
 func (*RevokeJoinTokenRequest) ProtoMessage() {}
 
 func (x *RevokeJoinTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ctldpb_ctld_proto_msgTypes[61]
+	mi := &file_ctldpb_ctld_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5197,7 +5306,7 @@ func (x *RevokeJoinTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeJoinTokenRequest.ProtoReflect.Descriptor instead.
 func (*RevokeJoinTokenRequest) Descriptor() ([]byte, []int) {
-	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{61}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *RevokeJoinTokenRequest) GetId() string {
@@ -5215,7 +5324,7 @@ type RevokeJoinTokenResponse struct {
 
 func (x *RevokeJoinTokenResponse) Reset() {
 	*x = RevokeJoinTokenResponse{}
-	mi := &file_ctldpb_ctld_proto_msgTypes[62]
+	mi := &file_ctldpb_ctld_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5227,7 +5336,7 @@ func (x *RevokeJoinTokenResponse) String() string {
 func (*RevokeJoinTokenResponse) ProtoMessage() {}
 
 func (x *RevokeJoinTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ctldpb_ctld_proto_msgTypes[62]
+	mi := &file_ctldpb_ctld_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5240,7 +5349,7 @@ func (x *RevokeJoinTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeJoinTokenResponse.ProtoReflect.Descriptor instead.
 func (*RevokeJoinTokenResponse) Descriptor() ([]byte, []int) {
-	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{62}
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{63}
 }
 
 var File_ctldpb_ctld_proto protoreflect.FileDescriptor
@@ -5645,7 +5754,7 @@ const file_ctldpb_ctld_proto_rawDesc = "" +
 	"\rneeds_restart\x18\x02 \x03(\tR\fneedsRestart\x12\x1a\n" +
 	"\bproblems\x18\x03 \x03(\tR\bproblems\x12\x18\n" +
 	"\aignored\x18\x04 \x03(\tR\aignored\"\r\n" +
-	"\vPingRequest\"\xd7\x02\n" +
+	"\vPingRequest\"\xa3\x03\n" +
 	"\fPingResponse\x12\x1e\n" +
 	"\n" +
 	"controller\x18\x01 \x01(\tR\n" +
@@ -5661,7 +5770,18 @@ const file_ctldpb_ctld_proto_rawDesc = "" +
 	"\tuptime_ms\x18\t \x01(\x03R\buptimeMs\x12*\n" +
 	"\x11leader_contact_ms\x18\n" +
 	" \x01(\x03R\x0fleaderContactMs\x121\n" +
-	"\x05peers\x18\v \x03(\v2\x1b.tensorgrid.ctld.PeerStatusR\x05peers\"\x93\x01\n" +
+	"\x05peers\x18\v \x03(\v2\x1b.tensorgrid.ctld.PeerStatusR\x05peers\x123\n" +
+	"\x06caller\x18\f \x01(\v2\x1b.tensorgrid.ctld.CallerInfoR\x06caller\x12\x15\n" +
+	"\x06now_ms\x18\r \x01(\x03R\x05nowMs\"\x9c\x01\n" +
+	"\n" +
+	"CallerInfo\x12\x12\n" +
+	"\x04user\x18\x01 \x01(\tR\x04user\x12\x10\n" +
+	"\x03uid\x18\x02 \x01(\rR\x03uid\x12\x12\n" +
+	"\x04role\x18\x03 \x01(\tR\x04role\x12\x10\n" +
+	"\x03via\x18\x04 \x01(\tR\x03via\x12\x14\n" +
+	"\x05login\x18\x05 \x01(\tR\x05login\x12\x16\n" +
+	"\x06wallet\x18\x06 \x01(\tR\x06wallet\x12\x14\n" +
+	"\x05class\x18\a \x01(\tR\x05class\"\x93\x01\n" +
 	"\n" +
 	"PeerStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
@@ -5806,7 +5926,7 @@ func file_ctldpb_ctld_proto_rawDescGZIP() []byte {
 }
 
 var file_ctldpb_ctld_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_ctldpb_ctld_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
+var file_ctldpb_ctld_proto_msgTypes = make([]protoimpl.MessageInfo, 69)
 var file_ctldpb_ctld_proto_goTypes = []any{
 	(ControlRequest_Op)(0),           // 0: tensorgrid.ctld.ControlRequest.Op
 	(ChangeControllerRequest_Op)(0),  // 1: tensorgrid.ctld.ChangeControllerRequest.Op
@@ -5856,31 +5976,32 @@ var file_ctldpb_ctld_proto_goTypes = []any{
 	(*ReconfigureResponse)(nil),      // 45: tensorgrid.ctld.ReconfigureResponse
 	(*PingRequest)(nil),              // 46: tensorgrid.ctld.PingRequest
 	(*PingResponse)(nil),             // 47: tensorgrid.ctld.PingResponse
-	(*PeerStatus)(nil),               // 48: tensorgrid.ctld.PeerStatus
-	(*JobOutputRequest)(nil),         // 49: tensorgrid.ctld.JobOutputRequest
-	(*JobOutputResponse)(nil),        // 50: tensorgrid.ctld.JobOutputResponse
-	(*ListControllersRequest)(nil),   // 51: tensorgrid.ctld.ListControllersRequest
-	(*ListControllersResponse)(nil),  // 52: tensorgrid.ctld.ListControllersResponse
-	(*ControllerInfo)(nil),           // 53: tensorgrid.ctld.ControllerInfo
-	(*ChangeControllerRequest)(nil),  // 54: tensorgrid.ctld.ChangeControllerRequest
-	(*ChangeControllerResponse)(nil), // 55: tensorgrid.ctld.ChangeControllerResponse
-	(*SaveSnapshotRequest)(nil),      // 56: tensorgrid.ctld.SaveSnapshotRequest
-	(*SaveSnapshotResponse)(nil),     // 57: tensorgrid.ctld.SaveSnapshotResponse
-	(*CreateJoinTokenRequest)(nil),   // 58: tensorgrid.ctld.CreateJoinTokenRequest
-	(*CreateJoinTokenResponse)(nil),  // 59: tensorgrid.ctld.CreateJoinTokenResponse
-	(*ListJoinTokensRequest)(nil),    // 60: tensorgrid.ctld.ListJoinTokensRequest
-	(*ListJoinTokensResponse)(nil),   // 61: tensorgrid.ctld.ListJoinTokensResponse
-	(*JoinToken)(nil),                // 62: tensorgrid.ctld.JoinToken
-	(*RevokeJoinTokenRequest)(nil),   // 63: tensorgrid.ctld.RevokeJoinTokenRequest
-	(*RevokeJoinTokenResponse)(nil),  // 64: tensorgrid.ctld.RevokeJoinTokenResponse
-	nil,                              // 65: tensorgrid.ctld.JobSpec.RareEntry
-	nil,                              // 66: tensorgrid.ctld.UpdateJobRequest.SetEntry
-	nil,                              // 67: tensorgrid.ctld.UpdateNodeRequest.SetEntry
-	nil,                              // 68: tensorgrid.ctld.Partition.OtherEntry
-	nil,                              // 69: tensorgrid.ctld.UpdatePartitionRequest.SetEntry
+	(*CallerInfo)(nil),               // 48: tensorgrid.ctld.CallerInfo
+	(*PeerStatus)(nil),               // 49: tensorgrid.ctld.PeerStatus
+	(*JobOutputRequest)(nil),         // 50: tensorgrid.ctld.JobOutputRequest
+	(*JobOutputResponse)(nil),        // 51: tensorgrid.ctld.JobOutputResponse
+	(*ListControllersRequest)(nil),   // 52: tensorgrid.ctld.ListControllersRequest
+	(*ListControllersResponse)(nil),  // 53: tensorgrid.ctld.ListControllersResponse
+	(*ControllerInfo)(nil),           // 54: tensorgrid.ctld.ControllerInfo
+	(*ChangeControllerRequest)(nil),  // 55: tensorgrid.ctld.ChangeControllerRequest
+	(*ChangeControllerResponse)(nil), // 56: tensorgrid.ctld.ChangeControllerResponse
+	(*SaveSnapshotRequest)(nil),      // 57: tensorgrid.ctld.SaveSnapshotRequest
+	(*SaveSnapshotResponse)(nil),     // 58: tensorgrid.ctld.SaveSnapshotResponse
+	(*CreateJoinTokenRequest)(nil),   // 59: tensorgrid.ctld.CreateJoinTokenRequest
+	(*CreateJoinTokenResponse)(nil),  // 60: tensorgrid.ctld.CreateJoinTokenResponse
+	(*ListJoinTokensRequest)(nil),    // 61: tensorgrid.ctld.ListJoinTokensRequest
+	(*ListJoinTokensResponse)(nil),   // 62: tensorgrid.ctld.ListJoinTokensResponse
+	(*JoinToken)(nil),                // 63: tensorgrid.ctld.JoinToken
+	(*RevokeJoinTokenRequest)(nil),   // 64: tensorgrid.ctld.RevokeJoinTokenRequest
+	(*RevokeJoinTokenResponse)(nil),  // 65: tensorgrid.ctld.RevokeJoinTokenResponse
+	nil,                              // 66: tensorgrid.ctld.JobSpec.RareEntry
+	nil,                              // 67: tensorgrid.ctld.UpdateJobRequest.SetEntry
+	nil,                              // 68: tensorgrid.ctld.UpdateNodeRequest.SetEntry
+	nil,                              // 69: tensorgrid.ctld.Partition.OtherEntry
+	nil,                              // 70: tensorgrid.ctld.UpdatePartitionRequest.SetEntry
 }
 var file_ctldpb_ctld_proto_depIdxs = []int32{
-	65, // 0: tensorgrid.ctld.JobSpec.rare:type_name -> tensorgrid.ctld.JobSpec.RareEntry
+	66, // 0: tensorgrid.ctld.JobSpec.rare:type_name -> tensorgrid.ctld.JobSpec.RareEntry
 	4,  // 1: tensorgrid.ctld.SubmitRequest.spec:type_name -> tensorgrid.ctld.JobSpec
 	5,  // 2: tensorgrid.ctld.SubmitBatchRequest.requests:type_name -> tensorgrid.ctld.SubmitRequest
 	9,  // 3: tensorgrid.ctld.SubmitBatchResponse.results:type_name -> tensorgrid.ctld.SubmitResult
@@ -5902,74 +6023,75 @@ var file_ctldpb_ctld_proto_depIdxs = []int32{
 	25, // 19: tensorgrid.ctld.CancelRequest.filter:type_name -> tensorgrid.ctld.JobFilter
 	27, // 20: tensorgrid.ctld.JobResults.results:type_name -> tensorgrid.ctld.JobResult
 	0,  // 21: tensorgrid.ctld.ControlRequest.op:type_name -> tensorgrid.ctld.ControlRequest.Op
-	66, // 22: tensorgrid.ctld.UpdateJobRequest.set:type_name -> tensorgrid.ctld.UpdateJobRequest.SetEntry
+	67, // 22: tensorgrid.ctld.UpdateJobRequest.set:type_name -> tensorgrid.ctld.UpdateJobRequest.SetEntry
 	2,  // 23: tensorgrid.ctld.ListNodesRequest.read:type_name -> tensorgrid.ctld.ReadOptions
 	3,  // 24: tensorgrid.ctld.ListNodesResponse.info:type_name -> tensorgrid.ctld.ReadInfo
 	33, // 25: tensorgrid.ctld.ListNodesResponse.nodes:type_name -> tensorgrid.ctld.Node
-	67, // 26: tensorgrid.ctld.UpdateNodeRequest.set:type_name -> tensorgrid.ctld.UpdateNodeRequest.SetEntry
+	68, // 26: tensorgrid.ctld.UpdateNodeRequest.set:type_name -> tensorgrid.ctld.UpdateNodeRequest.SetEntry
 	27, // 27: tensorgrid.ctld.UpdateNodeResponse.results:type_name -> tensorgrid.ctld.JobResult
 	2,  // 28: tensorgrid.ctld.ListPartitionsRequest.read:type_name -> tensorgrid.ctld.ReadOptions
 	3,  // 29: tensorgrid.ctld.ListPartitionsResponse.info:type_name -> tensorgrid.ctld.ReadInfo
 	38, // 30: tensorgrid.ctld.ListPartitionsResponse.partitions:type_name -> tensorgrid.ctld.Partition
-	68, // 31: tensorgrid.ctld.Partition.other:type_name -> tensorgrid.ctld.Partition.OtherEntry
-	69, // 32: tensorgrid.ctld.UpdatePartitionRequest.set:type_name -> tensorgrid.ctld.UpdatePartitionRequest.SetEntry
+	69, // 31: tensorgrid.ctld.Partition.other:type_name -> tensorgrid.ctld.Partition.OtherEntry
+	70, // 32: tensorgrid.ctld.UpdatePartitionRequest.set:type_name -> tensorgrid.ctld.UpdatePartitionRequest.SetEntry
 	43, // 33: tensorgrid.ctld.ShowConfigResponse.lines:type_name -> tensorgrid.ctld.ConfigLine
-	48, // 34: tensorgrid.ctld.PingResponse.peers:type_name -> tensorgrid.ctld.PeerStatus
-	3,  // 35: tensorgrid.ctld.ListControllersResponse.info:type_name -> tensorgrid.ctld.ReadInfo
-	53, // 36: tensorgrid.ctld.ListControllersResponse.controllers:type_name -> tensorgrid.ctld.ControllerInfo
-	1,  // 37: tensorgrid.ctld.ChangeControllerRequest.op:type_name -> tensorgrid.ctld.ChangeControllerRequest.Op
-	62, // 38: tensorgrid.ctld.ListJoinTokensResponse.tokens:type_name -> tensorgrid.ctld.JoinToken
-	5,  // 39: tensorgrid.ctld.Controller.Submit:input_type -> tensorgrid.ctld.SubmitRequest
-	7,  // 40: tensorgrid.ctld.Controller.SubmitBatch:input_type -> tensorgrid.ctld.SubmitBatchRequest
-	11, // 41: tensorgrid.ctld.Controller.PutBlob:input_type -> tensorgrid.ctld.PutBlobRequest
-	13, // 42: tensorgrid.ctld.Controller.ListJobs:input_type -> tensorgrid.ctld.ListJobsRequest
-	21, // 43: tensorgrid.ctld.Controller.GetScript:input_type -> tensorgrid.ctld.GetScriptRequest
-	23, // 44: tensorgrid.ctld.Controller.WaitJob:input_type -> tensorgrid.ctld.WaitJobRequest
-	26, // 45: tensorgrid.ctld.Controller.Cancel:input_type -> tensorgrid.ctld.CancelRequest
-	29, // 46: tensorgrid.ctld.Controller.Control:input_type -> tensorgrid.ctld.ControlRequest
-	30, // 47: tensorgrid.ctld.Controller.UpdateJob:input_type -> tensorgrid.ctld.UpdateJobRequest
-	31, // 48: tensorgrid.ctld.Controller.ListNodes:input_type -> tensorgrid.ctld.ListNodesRequest
-	34, // 49: tensorgrid.ctld.Controller.UpdateNode:input_type -> tensorgrid.ctld.UpdateNodeRequest
-	36, // 50: tensorgrid.ctld.Controller.ListPartitions:input_type -> tensorgrid.ctld.ListPartitionsRequest
-	39, // 51: tensorgrid.ctld.Controller.UpdatePartition:input_type -> tensorgrid.ctld.UpdatePartitionRequest
-	41, // 52: tensorgrid.ctld.Controller.ShowConfig:input_type -> tensorgrid.ctld.ShowConfigRequest
-	44, // 53: tensorgrid.ctld.Controller.Reconfigure:input_type -> tensorgrid.ctld.ReconfigureRequest
-	46, // 54: tensorgrid.ctld.Controller.Ping:input_type -> tensorgrid.ctld.PingRequest
-	49, // 55: tensorgrid.ctld.Controller.JobOutput:input_type -> tensorgrid.ctld.JobOutputRequest
-	51, // 56: tensorgrid.ctld.Controller.ListControllers:input_type -> tensorgrid.ctld.ListControllersRequest
-	54, // 57: tensorgrid.ctld.Controller.ChangeController:input_type -> tensorgrid.ctld.ChangeControllerRequest
-	56, // 58: tensorgrid.ctld.Controller.SaveSnapshot:input_type -> tensorgrid.ctld.SaveSnapshotRequest
-	58, // 59: tensorgrid.ctld.Controller.CreateJoinToken:input_type -> tensorgrid.ctld.CreateJoinTokenRequest
-	60, // 60: tensorgrid.ctld.Controller.ListJoinTokens:input_type -> tensorgrid.ctld.ListJoinTokensRequest
-	63, // 61: tensorgrid.ctld.Controller.RevokeJoinToken:input_type -> tensorgrid.ctld.RevokeJoinTokenRequest
-	6,  // 62: tensorgrid.ctld.Controller.Submit:output_type -> tensorgrid.ctld.SubmitResponse
-	8,  // 63: tensorgrid.ctld.Controller.SubmitBatch:output_type -> tensorgrid.ctld.SubmitBatchResponse
-	12, // 64: tensorgrid.ctld.Controller.PutBlob:output_type -> tensorgrid.ctld.PutBlobResponse
-	14, // 65: tensorgrid.ctld.Controller.ListJobs:output_type -> tensorgrid.ctld.ListJobsResponse
-	22, // 66: tensorgrid.ctld.Controller.GetScript:output_type -> tensorgrid.ctld.GetScriptResponse
-	24, // 67: tensorgrid.ctld.Controller.WaitJob:output_type -> tensorgrid.ctld.WaitJobResponse
-	28, // 68: tensorgrid.ctld.Controller.Cancel:output_type -> tensorgrid.ctld.JobResults
-	28, // 69: tensorgrid.ctld.Controller.Control:output_type -> tensorgrid.ctld.JobResults
-	28, // 70: tensorgrid.ctld.Controller.UpdateJob:output_type -> tensorgrid.ctld.JobResults
-	32, // 71: tensorgrid.ctld.Controller.ListNodes:output_type -> tensorgrid.ctld.ListNodesResponse
-	35, // 72: tensorgrid.ctld.Controller.UpdateNode:output_type -> tensorgrid.ctld.UpdateNodeResponse
-	37, // 73: tensorgrid.ctld.Controller.ListPartitions:output_type -> tensorgrid.ctld.ListPartitionsResponse
-	40, // 74: tensorgrid.ctld.Controller.UpdatePartition:output_type -> tensorgrid.ctld.UpdatePartitionResponse
-	42, // 75: tensorgrid.ctld.Controller.ShowConfig:output_type -> tensorgrid.ctld.ShowConfigResponse
-	45, // 76: tensorgrid.ctld.Controller.Reconfigure:output_type -> tensorgrid.ctld.ReconfigureResponse
-	47, // 77: tensorgrid.ctld.Controller.Ping:output_type -> tensorgrid.ctld.PingResponse
-	50, // 78: tensorgrid.ctld.Controller.JobOutput:output_type -> tensorgrid.ctld.JobOutputResponse
-	52, // 79: tensorgrid.ctld.Controller.ListControllers:output_type -> tensorgrid.ctld.ListControllersResponse
-	55, // 80: tensorgrid.ctld.Controller.ChangeController:output_type -> tensorgrid.ctld.ChangeControllerResponse
-	57, // 81: tensorgrid.ctld.Controller.SaveSnapshot:output_type -> tensorgrid.ctld.SaveSnapshotResponse
-	59, // 82: tensorgrid.ctld.Controller.CreateJoinToken:output_type -> tensorgrid.ctld.CreateJoinTokenResponse
-	61, // 83: tensorgrid.ctld.Controller.ListJoinTokens:output_type -> tensorgrid.ctld.ListJoinTokensResponse
-	64, // 84: tensorgrid.ctld.Controller.RevokeJoinToken:output_type -> tensorgrid.ctld.RevokeJoinTokenResponse
-	62, // [62:85] is the sub-list for method output_type
-	39, // [39:62] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	49, // 34: tensorgrid.ctld.PingResponse.peers:type_name -> tensorgrid.ctld.PeerStatus
+	48, // 35: tensorgrid.ctld.PingResponse.caller:type_name -> tensorgrid.ctld.CallerInfo
+	3,  // 36: tensorgrid.ctld.ListControllersResponse.info:type_name -> tensorgrid.ctld.ReadInfo
+	54, // 37: tensorgrid.ctld.ListControllersResponse.controllers:type_name -> tensorgrid.ctld.ControllerInfo
+	1,  // 38: tensorgrid.ctld.ChangeControllerRequest.op:type_name -> tensorgrid.ctld.ChangeControllerRequest.Op
+	63, // 39: tensorgrid.ctld.ListJoinTokensResponse.tokens:type_name -> tensorgrid.ctld.JoinToken
+	5,  // 40: tensorgrid.ctld.Controller.Submit:input_type -> tensorgrid.ctld.SubmitRequest
+	7,  // 41: tensorgrid.ctld.Controller.SubmitBatch:input_type -> tensorgrid.ctld.SubmitBatchRequest
+	11, // 42: tensorgrid.ctld.Controller.PutBlob:input_type -> tensorgrid.ctld.PutBlobRequest
+	13, // 43: tensorgrid.ctld.Controller.ListJobs:input_type -> tensorgrid.ctld.ListJobsRequest
+	21, // 44: tensorgrid.ctld.Controller.GetScript:input_type -> tensorgrid.ctld.GetScriptRequest
+	23, // 45: tensorgrid.ctld.Controller.WaitJob:input_type -> tensorgrid.ctld.WaitJobRequest
+	26, // 46: tensorgrid.ctld.Controller.Cancel:input_type -> tensorgrid.ctld.CancelRequest
+	29, // 47: tensorgrid.ctld.Controller.Control:input_type -> tensorgrid.ctld.ControlRequest
+	30, // 48: tensorgrid.ctld.Controller.UpdateJob:input_type -> tensorgrid.ctld.UpdateJobRequest
+	31, // 49: tensorgrid.ctld.Controller.ListNodes:input_type -> tensorgrid.ctld.ListNodesRequest
+	34, // 50: tensorgrid.ctld.Controller.UpdateNode:input_type -> tensorgrid.ctld.UpdateNodeRequest
+	36, // 51: tensorgrid.ctld.Controller.ListPartitions:input_type -> tensorgrid.ctld.ListPartitionsRequest
+	39, // 52: tensorgrid.ctld.Controller.UpdatePartition:input_type -> tensorgrid.ctld.UpdatePartitionRequest
+	41, // 53: tensorgrid.ctld.Controller.ShowConfig:input_type -> tensorgrid.ctld.ShowConfigRequest
+	44, // 54: tensorgrid.ctld.Controller.Reconfigure:input_type -> tensorgrid.ctld.ReconfigureRequest
+	46, // 55: tensorgrid.ctld.Controller.Ping:input_type -> tensorgrid.ctld.PingRequest
+	50, // 56: tensorgrid.ctld.Controller.JobOutput:input_type -> tensorgrid.ctld.JobOutputRequest
+	52, // 57: tensorgrid.ctld.Controller.ListControllers:input_type -> tensorgrid.ctld.ListControllersRequest
+	55, // 58: tensorgrid.ctld.Controller.ChangeController:input_type -> tensorgrid.ctld.ChangeControllerRequest
+	57, // 59: tensorgrid.ctld.Controller.SaveSnapshot:input_type -> tensorgrid.ctld.SaveSnapshotRequest
+	59, // 60: tensorgrid.ctld.Controller.CreateJoinToken:input_type -> tensorgrid.ctld.CreateJoinTokenRequest
+	61, // 61: tensorgrid.ctld.Controller.ListJoinTokens:input_type -> tensorgrid.ctld.ListJoinTokensRequest
+	64, // 62: tensorgrid.ctld.Controller.RevokeJoinToken:input_type -> tensorgrid.ctld.RevokeJoinTokenRequest
+	6,  // 63: tensorgrid.ctld.Controller.Submit:output_type -> tensorgrid.ctld.SubmitResponse
+	8,  // 64: tensorgrid.ctld.Controller.SubmitBatch:output_type -> tensorgrid.ctld.SubmitBatchResponse
+	12, // 65: tensorgrid.ctld.Controller.PutBlob:output_type -> tensorgrid.ctld.PutBlobResponse
+	14, // 66: tensorgrid.ctld.Controller.ListJobs:output_type -> tensorgrid.ctld.ListJobsResponse
+	22, // 67: tensorgrid.ctld.Controller.GetScript:output_type -> tensorgrid.ctld.GetScriptResponse
+	24, // 68: tensorgrid.ctld.Controller.WaitJob:output_type -> tensorgrid.ctld.WaitJobResponse
+	28, // 69: tensorgrid.ctld.Controller.Cancel:output_type -> tensorgrid.ctld.JobResults
+	28, // 70: tensorgrid.ctld.Controller.Control:output_type -> tensorgrid.ctld.JobResults
+	28, // 71: tensorgrid.ctld.Controller.UpdateJob:output_type -> tensorgrid.ctld.JobResults
+	32, // 72: tensorgrid.ctld.Controller.ListNodes:output_type -> tensorgrid.ctld.ListNodesResponse
+	35, // 73: tensorgrid.ctld.Controller.UpdateNode:output_type -> tensorgrid.ctld.UpdateNodeResponse
+	37, // 74: tensorgrid.ctld.Controller.ListPartitions:output_type -> tensorgrid.ctld.ListPartitionsResponse
+	40, // 75: tensorgrid.ctld.Controller.UpdatePartition:output_type -> tensorgrid.ctld.UpdatePartitionResponse
+	42, // 76: tensorgrid.ctld.Controller.ShowConfig:output_type -> tensorgrid.ctld.ShowConfigResponse
+	45, // 77: tensorgrid.ctld.Controller.Reconfigure:output_type -> tensorgrid.ctld.ReconfigureResponse
+	47, // 78: tensorgrid.ctld.Controller.Ping:output_type -> tensorgrid.ctld.PingResponse
+	51, // 79: tensorgrid.ctld.Controller.JobOutput:output_type -> tensorgrid.ctld.JobOutputResponse
+	53, // 80: tensorgrid.ctld.Controller.ListControllers:output_type -> tensorgrid.ctld.ListControllersResponse
+	56, // 81: tensorgrid.ctld.Controller.ChangeController:output_type -> tensorgrid.ctld.ChangeControllerResponse
+	58, // 82: tensorgrid.ctld.Controller.SaveSnapshot:output_type -> tensorgrid.ctld.SaveSnapshotResponse
+	60, // 83: tensorgrid.ctld.Controller.CreateJoinToken:output_type -> tensorgrid.ctld.CreateJoinTokenResponse
+	62, // 84: tensorgrid.ctld.Controller.ListJoinTokens:output_type -> tensorgrid.ctld.ListJoinTokensResponse
+	65, // 85: tensorgrid.ctld.Controller.RevokeJoinToken:output_type -> tensorgrid.ctld.RevokeJoinTokenResponse
+	63, // [63:86] is the sub-list for method output_type
+	40, // [40:63] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_ctldpb_ctld_proto_init() }
@@ -5983,7 +6105,7 @@ func file_ctldpb_ctld_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ctldpb_ctld_proto_rawDesc), len(file_ctldpb_ctld_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   68,
+			NumMessages:   69,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -14,14 +14,17 @@ import (
 
 // Ping tells how this controller is and, asked side by side within a second each, how the others are.
 func (s *Server) Ping(ctx context.Context, _ *ctldpb.PingRequest) (*ctldpb.PingResponse, error) {
-	if _, err := caller(ctx); err != nil {
+	who, err := caller(ctx)
+	if err != nil {
 		return nil, err
 	}
 	st, cfg := s.Log.Status(), s.Config()
 	out := &ctldpb.PingResponse{
 		Controller: s.Name, Role: strings.ToLower(st.Role), Leader: st.Leader, Term: st.Term, Applied: st.Applied, LastIndex: st.LastIndex,
 		Version: s.Version, Cluster: cfg.ClusterName, UptimeMs: s.Now().Sub(s.started).Milliseconds(), LeaderContactMs: st.ContactMS,
-		Peers: make([]*ctldpb.PeerStatus, len(cfg.Controllers)),
+		Peers: make([]*ctldpb.PeerStatus, len(cfg.Controllers)), NowMs: s.Now().UnixMilli(),
+		Caller: &ctldpb.CallerInfo{User: who.User, Uid: who.UID, Role: string(who.Role), Via: who.Via, Login: who.Login,
+			Wallet: who.Wallet, Class: string(who.Class)},
 	}
 	var wg sync.WaitGroup
 	for i := range cfg.Controllers {
