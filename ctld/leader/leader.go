@@ -20,7 +20,8 @@ import (
 	"github.com/tensorgrid/tensorgrid/ctld/sched"
 )
 
-// Deps is what a Leader works with. All fields but Now and Policy must be set.
+// Deps is what a Leader works with. Fields whose comment says what nil means may be left out, and Policy;
+// all others must be set.
 type Deps struct {
 	Log    replica.Log
 	Name   string              // of this controller
@@ -30,9 +31,38 @@ type Deps struct {
 	Signer func() (ed25519.PrivateKey, []byte)
 	// Address gives host:port at which agents reach a controller; "" when it is not known.
 	Address func(controller string) string
-	// Now is the wall clock; nil = time.Now.
-	Now    func() time.Time
-	Policy sched.Policy
+	// Now is the wall clock; nil = time.Now. It may jump: only moments that the state or people read
+	// come from it.
+	Now func() time.Time
+	// Elapsed is a clock that never jumps and never runs back, whatever is done to the wall clock; only
+	// differences of it mean something. Leases, silence and waits go by it. nil = the monotonic clock.
+	Elapsed func() time.Duration
+	// Fence cuts a node off, so that nothing can be alive there: it runs FenceProgram of the
+	// configuration, which is not empty when this is called; ctx ends after FenceTimeout. nil = there is
+	// no way to do that. It must be safe to call for several nodes at one time, and again for one node.
+	Fence func(ctx context.Context, node string) error
+	// Peers tells what the other controllers know; nil = the feature level is never raised.
+	Peers Peers
+	// Hashes gives hashes of this replica's state; nil = replicas do not compare theirs.
+	Hashes Hashes
+	// Controllers lists where agents reach every member, those that joined at run time included; nil =
+	// agents know those of their own file only. The list and what it holds are not changed afterwards.
+	Controllers func() []*nodepb.ControllerAddress
+	Policy      sched.Policy
+}
+
+// Peers tells what the members of the cluster know.
+type Peers interface {
+	// FeatureMax gives the newest feature level that each member's program knows, by name: voters and
+	// learners, this controller included. 0 = it has not answered. An error: the members are not known.
+	FeatureMax(ctx context.Context) (map[string]uint32, error)
+}
+
+// Hashes gives hashes of this replica's state.
+type Hashes interface {
+	// LastHash is the newest mark in the log for which the hash is ready: the index of the entry that
+	// holds the mark and the hash of the state right after it. ok is false as long as there is none.
+	LastHash() (index uint64, sum [32]byte, ok bool)
 }
 
 // Leader drives the cluster while its controller leads, and answers agents that it does not lead
@@ -66,6 +96,10 @@ type term struct {
 func New(d Deps) *Leader {
 	if d.Now == nil {
 		d.Now = time.Now
+	}
+	if d.Elapsed == nil {
+		start := time.Now()
+		d.Elapsed = func() time.Duration { return time.Since(start) }
 	}
 	return &Leader{Deps: d, sessions: map[string]*session{}}
 }
