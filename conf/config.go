@@ -58,8 +58,10 @@ type Config struct {
 	// When a DOWN node that registers again may be used: 0 never by itself, 1 when it was DOWN for
 	// not responding, 2 always.
 	ReturnToService uint32 `conf:"ReturnToService,count,1,reload"`
-	// How long a job that may be requeued outlives the last word of a leader. 0 ends no job by lease.
-	JobLease time.Duration `conf:"JobLease,seconds,0,reload"`
+	// How long a job that was submitted with --requeue outlives the last word of a leader. It is then
+	// ended on its node, and starts elsewhere as soon as that must have happened. At least three times
+	// HeartbeatInterval; 0 ends no job by lease. A partition's JobLease goes before it.
+	JobLease time.Duration `conf:"JobLease,seconds,600,reload"`
 	// A program that the leader runs to cut a silent node off (power, network) before its jobs that may
 	// be requeued start elsewhere. It gets the node's name as argument; exit code 0 means that nothing
 	// can be alive there.
@@ -224,9 +226,9 @@ type Partition struct {
 	AllowQOS []string `conf:"AllowQos,list,,reload"`
 	// NO, or EXCLUSIVE: each job gets whole nodes. YES and FORCE are refused.
 	OverSubscribe string `conf:"OverSubscribe,word:NO|EXCLUSIVE,NO,reload"`
-	// How long a job here that may be requeued outlives the last word of a leader, in seconds; 0 = never
-	// ended by lease. Default: JobLease of the cluster, else 10 minutes for jobs that ask --requeue.
-	JobLease int64 `conf:"JobLease,timelimit,,reload"`
+	// How long a job here that may be requeued, whether it asked for that or not, outlives the last word
+	// of a leader. 0 = no job here is ended by lease. Default: the rule of the cluster's JobLease.
+	JobLease Lease `conf:"JobLease,lease,,reload"`
 	// Hides the partition from listings without --all.
 	Hidden bool `conf:"Hidden,bool,NO,reload"`
 	// Only root may submit.
@@ -237,6 +239,12 @@ type Partition struct {
 	// Root may not submit.
 	DisableRootJobs bool `conf:"DisableRootJobs,bool,NO,reload"`
 }
+
+// Lease is JobLease of a partition line in ms. Its zero value says that the line does not set it.
+type Lease int64
+
+// NoLease is JobLease=0: no job of the partition is ended by lease.
+const NoLease Lease = -1
 
 // Note is something to tell about one place of the file.
 type Note struct {

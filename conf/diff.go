@@ -51,6 +51,16 @@ func (k key) show(f reflect.Value) string {
 			return "(null)"
 		}
 		return x
+	case Lease:
+		switch {
+		case x == 0:
+			return "(null)"
+		case x == NoLease:
+			return "0 sec"
+		case x%1000 != 0:
+			return fmt.Sprintf("%d ms", x)
+		}
+		return fmt.Sprintf("%d sec", x/1000)
 	case int64:
 		switch {
 		case unit == "mib":

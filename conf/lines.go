@@ -5,6 +5,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tensorgrid/tensorgrid/gres"
 	"github.com/tensorgrid/tensorgrid/internal/hostlist"
@@ -223,8 +224,28 @@ func (b *builder) finish() {
 	if b.cfg.ReturnToService > 2 {
 		b.r.problem(src, 0, "ReturnToService=%d: 0, 1 or 2 was expected", b.cfg.ReturnToService)
 	}
+	b.leases()
 	b.clashes()
 	b.resolvePartitions()
+}
+
+// leaseBeats is how many heartbeats a lease holds at least: one that is lost on the way must end no job.
+const leaseBeats = 3
+
+// leases finds leases that a healthy node could not keep.
+func (b *builder) leases() {
+	least := leaseBeats * b.cfg.HeartbeatInterval
+	check := func(file string, line int, what string, lease time.Duration) {
+		if lease > 0 && lease < least {
+			b.r.problem(file, line, "%sJobLease=%v: a heartbeat renews it, so it must be 0 or at least %v, that is %d times HeartbeatInterval",
+				what, lease, least, leaseBeats)
+		}
+	}
+	check(b.cfg.Source, 0, "", b.cfg.JobLease)
+	for _, ref := range b.partRefs {
+		p := &b.cfg.Partitions[ref.part]
+		check(ref.file, ref.line, "partition "+p.Name+": ", time.Duration(p.JobLease)*time.Millisecond)
+	}
 }
 
 // clashes finds controllers that would listen at the same place or share a folder.

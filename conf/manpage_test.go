@@ -93,7 +93,8 @@ PartitionName=batch Nodes=gpu[01-16] Default=YES MaxTime=2-00:00:00
 var unitText = map[string]string{
 	"name": "name", "path": "absolute path", "string": "text", "hostlist": "hostlist", "nodes": "hostlist or ALL",
 	"list": "comma list", "bool": "YES or NO", "count": "number", "seconds": "seconds, or 500ms, 2m, 1h",
-	"minutes": "minutes, or 90s, 1h", "mib": "MiB, or a number with K, M, G, T", "timelimit": "time limit as in gsub --time",
+	"minutes": "minutes, or 90s, 1h", "mib": "MiB, or a number with K, M, G, T",
+	"lease": "seconds, or 500ms, 2m, 1h", "timelimit": "time limit as in gsub --time",
 }
 
 func section(b *bytes.Buffer, file *ast.File, name string) {

@@ -131,6 +131,14 @@ func (k key) assignNumber(f reflect.Value, unit, text string) error {
 			return err
 		}
 		f.SetInt(n)
+	case "lease":
+		d, err := parseSpan(text, "seconds")
+		if err != nil {
+			return err
+		}
+		if f.SetInt(int64((d + time.Millisecond - 1) / time.Millisecond)); d == 0 {
+			f.SetInt(int64(NoLease))
+		}
 	case "timelimit":
 		if text == "" || strings.EqualFold(text, "NONE") {
 			f.SetInt(0)

@@ -83,6 +83,6 @@ func partitionToLog(p *conf.Partition) *logpb.ConfigPartition {
 		MaxMemPerNode: p.MaxMemPerNode, MaxMemPerCpu: p.MaxMemPerCPU, AllowGroups: p.AllowGroups,
 		AllowAccounts: p.AllowAccounts, DenyAccounts: p.DenyAccounts, AllowQos: p.AllowQOS,
 		OverSubscribe: p.OverSubscribe, Hidden: p.Hidden, RootOnly: p.RootOnly, SharedFs: p.SharedFS,
-		DisableRootJobs: p.DisableRootJobs,
+		DisableRootJobs: p.DisableRootJobs, JobLeaseMs: int64(p.JobLease),
 	}
 }
