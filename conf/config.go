@@ -115,7 +115,7 @@ type Config struct {
 	// How much the daemons log: error, info or debug. Slurm's verbose and debug2 to debug5 are taken too.
 	LogLevel string `conf:"SlurmctldDebug,word:quiet|fatal|error|info|verbose|debug|debug2|debug3|debug4|debug5,info,restart"`
 
-	// The replicas, one ControllerName (or SlurmctldHost) line each: 1, 3 or 5.
+	// The replicas, one ControllerName (or SlurmctldHost) line each: 1, 3 or 5; up to 7 while some join.
 	Controllers []Controller
 	// The compute nodes, NodeName lines with hostlists unfolded, in the file's order.
 	Nodes []Node
@@ -124,6 +124,8 @@ type Config struct {
 
 	// Ignored lists keys of a site's slurm.conf that have no meaning here, with where they stand.
 	Ignored []Note
+	// Warnings lists what is allowed but hardly meant, with where it stands.
+	Warnings []Note
 	// Source is the file that was read.
 	Source string
 }

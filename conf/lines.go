@@ -145,6 +145,9 @@ func (b *builder) addController(file string, line int, c Controller) {
 			b.r.problem(file, line, "controller %s: %s=%d is not from 1 to 65535", c.Name, p.key, p.port)
 		}
 	}
+	if c.UserPort > 65535 {
+		b.r.problem(file, line, "controller %s: UserPort=%d is not from 0 (closed) to 65535", c.Name, c.UserPort)
+	}
 	if c.Address == "" {
 		c.Address = c.Name
 	}
@@ -207,11 +210,7 @@ func (b *builder) finish() {
 	if b.cfg.ClusterName == "" {
 		b.r.problem(src, 0, "ClusterName is missing")
 	}
-	switch len(b.cfg.Controllers) {
-	case 1, 3, 5:
-	default:
-		b.r.problem(src, 0, "%d controllers are named; 1, 3 or 5 can agree by majority", len(b.cfg.Controllers))
-	}
+	b.controllerCount()
 	if b.cfg.MaxArraySize > 4000001 {
 		b.r.problem(src, 0, "MaxArraySize=%d: at most 4000001 can be set", b.cfg.MaxArraySize)
 	}
@@ -225,6 +224,7 @@ func (b *builder) finish() {
 		b.r.problem(src, 0, "ReturnToService=%d: 0, 1 or 2 was expected", b.cfg.ReturnToService)
 	}
 	b.leases()
+	b.guards()
 	b.clashes()
 	b.resolvePartitions()
 }
@@ -252,10 +252,11 @@ func (b *builder) leases() {
 func (b *builder) clashes() {
 	seen := map[string]string{}
 	for _, c := range b.cfg.Controllers {
-		for _, at := range []string{
-			net.JoinHostPort(c.Address, strconv.Itoa(int(c.Port))),
-			net.JoinHostPort(c.Address, strconv.Itoa(int(c.RaftPort))),
-		} {
+		for _, port := range []uint32{c.Port, c.RaftPort, c.UserPort} {
+			if port == 0 {
+				continue
+			}
+			at := net.JoinHostPort(c.Address, strconv.Itoa(int(port)))
 			if other, dup := seen[at]; dup {
 				b.r.problem(b.cfg.Source, b.ctlAt[c.Name].Line, "controllers %s and %s would both listen at %s", other, c.Name, at)
 			}
