@@ -1,8 +1,12 @@
 // Package authn says who is calling: peer credentials on local sockets, certificate roles between
-// daemons; and holds the one table of which role may call which method.
+// daemons, tokens of login hosts and wallets' signatures on the port for users; and holds the one
+// table of which role may call which method.
 package authn
 
-import "context"
+import (
+	"context"
+	"math"
+)
 
 // Role is what a caller is, from the transport, never from what the caller says.
 type Role string
@@ -13,9 +17,21 @@ const (
 	RoleUser     Role = "user"
 	RoleOperator Role = "operator"
 	RoleAdmin    Role = "admin"
-	RoleNode     Role = "node"  // Name is the node's
-	RoleCtld     Role = "ctld"  // Name is the controller's
-	RoleLogin    Role = "login" // Name is the login host's; it may vouch for users
+	RoleNode     Role = "node"   // Name is the node's
+	RoleCtld     Role = "ctld"   // Name is the controller's
+	RoleLogin    Role = "login"  // Name is the login host's; it may vouch for users
+	RoleWallet   Role = "wallet" // a wallet that stands for no user here
+)
+
+// noID is the uid and gid of callers that are no user of this machine: nothing belongs to it, and it
+// is never root by accident.
+const noID uint32 = math.MaxUint32
+
+// Ways in which a person came.
+const (
+	ViaLocal  = "local"
+	ViaToken  = "token"
+	ViaWallet = "wallet"
 )
 
 // Caller is an authenticated peer.
@@ -27,22 +43,44 @@ type Caller struct {
 	User string // name of UID, empty when it has none
 	Name string // certificate name of a daemon
 
-	// How a person came: "local" (the kernel's word), "token" (a login host's) or "wallet" (a signature).
+	// How a person came: ViaLocal (the kernel's word), ViaToken (a login host's) or ViaWallet (a signature).
 	Via    string
 	Login  string // token: the login host that minted it
 	Wallet string // wallet: its address, 0x and 40 hex digits with EIP-55's capitals
-	Class  Class  // token: the only class of methods that it is good for; "" = any
+	Class  Class  // token: the most that it is good for; "" = whatever the role may
 }
 
-// Class groups methods by what a token for them can do.
+// Class groups methods by what a token for them can do. A class holds those before it.
 type Class string
 
-// Classes. A token names one; a client asks for the least that it needs.
+// Classes. A token names one; a client asks for the least that it needs. A class takes methods away and
+// gives none: what the caller may is decided by its role.
 const (
 	ClassRead  Class = "read"  // looks only
-	ClassJobs  Class = "jobs"  // submits and steers the caller's jobs; looks too
+	ClassJobs  Class = "jobs"  // submits and steers jobs; looks too
 	ClassAdmin Class = "admin" // everything that the caller's role may
+
+	// classNone is the class of methods that no token is good for.
+	classNone Class = "-"
 )
+
+// Valid tells whether tokens of this class exist.
+func (c Class) Valid() bool { return c.rank() > 0 }
+
+func (c Class) rank() int {
+	switch c {
+	case ClassRead:
+		return 1
+	case ClassJobs:
+		return 2
+	case ClassAdmin:
+		return 3
+	}
+	return 0
+}
+
+// covers tells whether a token of class c is good for a method of class m.
+func (c Class) covers(m Class) bool { return m.rank() > 0 && c.rank() >= m.rank() }
 
 type callerKey struct{}
 

@@ -69,7 +69,7 @@ func (a *Authenticator) Caller(ctx context.Context) (Caller, error) {
 
 // Person makes the caller for a uid that the kernel, or a controller that asked its kernel, vouches for.
 func (a *Authenticator) Person(uid, gid uint32, pid int32) Caller {
-	c := Caller{UID: uid, GID: gid, PID: pid}
+	c := Caller{UID: uid, GID: gid, PID: pid, Via: ViaLocal}
 	if acc, err := a.accounts.ByUID(uid); err == nil {
 		c.User = acc.User
 	}

@@ -1,34 +1,56 @@
 package authn
 
 import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 
-	"github.com/tensorgrid/tensorgrid/api/ctldpb"
-	"github.com/tensorgrid/tensorgrid/api/nodepb"
-	"github.com/tensorgrid/tensorgrid/api/peerpb"
+	_ "github.com/tensorgrid/tensorgrid/api/ctldpb"
+	_ "github.com/tensorgrid/tensorgrid/api/logpb"
+	_ "github.com/tensorgrid/tensorgrid/api/nodepb"
+	_ "github.com/tensorgrid/tensorgrid/api/peerpb"
+	_ "github.com/tensorgrid/tensorgrid/api/steppb"
 )
 
-var allRoles = []Role{RoleNobody, RoleUser, RoleOperator, RoleAdmin, RoleNode, RoleCtld}
+var update = flag.Bool("update", false, "write testdata/roles.txt again")
 
+// eachMethod walks every method of every service in api.
 func eachMethod(t *testing.T, do func(full string)) {
 	t.Helper()
-	n := 0
-	for _, file := range []protoreflect.FileDescriptor{
-		ctldpb.File_ctldpb_ctld_proto, nodepb.File_nodepb_node_proto, peerpb.File_peerpb_peer_proto,
-	} {
+	dirs, services := map[string]bool{}, map[string]bool{}
+	protoregistry.GlobalFiles.RangeFiles(func(file protoreflect.FileDescriptor) bool {
+		if !strings.HasPrefix(string(file.Package()), "tensorgrid.") {
+			return true
+		}
+		dirs[filepath.Dir(file.Path())] = true
 		for i := range file.Services().Len() {
 			svc := file.Services().Get(i)
+			services[string(svc.FullName())] = true
 			for j := range svc.Methods().Len() {
 				do("/" + string(svc.FullName()) + "/" + string(svc.Methods().Get(j).Name()))
-				n++
 			}
 		}
+		return true
+	})
+	// A folder of api that this test does not import would go unseen.
+	protos, err := filepath.Glob("../../api/*/*.proto")
+	if err != nil || len(protos) == 0 {
+		t.Fatalf("no sources in api: %v", err)
 	}
-	if n < 20 {
-		t.Fatalf("walked only %d methods: the descriptors are not what this test thinks", n)
+	for _, path := range protos {
+		if dir := filepath.Base(filepath.Dir(path)); !dirs[dir] {
+			t.Errorf("api/%s is not imported by this test (seen: %v)", dir, dirs)
+		}
+	}
+	if len(services) < 5 {
+		t.Fatalf("walked only %v: the descriptors are not what this test thinks", services)
 	}
 }
 
@@ -39,6 +61,9 @@ func TestEveryMethodHasARow(t *testing.T) {
 		if !Known(full) || len(Require(full)) == 0 {
 			t.Errorf("%s has no row in methods", full)
 		}
+		if c := methods[full].class; !c.Valid() && c != classNone {
+			t.Errorf("%s has no class in methods", full)
+		}
 	})
 	for full := range methods {
 		if !seen[full] {
@@ -47,39 +72,68 @@ func TestEveryMethodHasARow(t *testing.T) {
 	}
 }
 
-// TestRoleTable spells the policy out a second time, by hand: a change of the table must be meant.
+// TestRoleTable holds the table against testdata/roles.txt, so that a change is seen in review.
 func TestRoleTable(t *testing.T) {
-	operatorOnly := []string{"UpdateNode", "UpdatePartition", "Reconfigure"}
-	eachMethod(t, func(full string) {
-		service, name := full[:len(full)-len(last(full))], last(full)
-		for _, role := range allRoles {
-			var want bool
-			switch service {
-			case NodeService:
-				want = role == RoleNode
-			case PeerService:
-				want = role == RoleCtld
-			case ControllerService:
-				want = role == RoleOperator || role == RoleAdmin ||
-					role == RoleUser && !slices.Contains(operatorOnly, name)
+	columns := []Role{RoleUser, RoleOperator, RoleAdmin, RoleNode, RoleLogin, RoleCtld, RoleWallet, RoleNobody}
+	var names []string
+	eachMethod(t, func(full string) { names = append(names, full) })
+	slices.Sort(names)
+	var b strings.Builder
+	fmt.Fprintf(&b, "%-46s", "method")
+	for _, r := range columns {
+		fmt.Fprintf(&b, " %-8s", r)
+	}
+	b.WriteString(" token\n")
+	for _, full := range names {
+		fmt.Fprintf(&b, "%-46s", full)
+		for _, r := range columns {
+			word := "-"
+			if Allowed(full, r) {
+				word = "yes"
 			}
-			if got := Allowed(full, role); got != want {
-				t.Errorf("Allowed(%s, %s) = %v, want %v", full, role, got, want)
-			}
+			fmt.Fprintf(&b, " %-8s", word)
 		}
-	})
+		fmt.Fprintf(&b, " %s\n", methods[full].class)
+	}
+	path := filepath.Join("testdata", "roles.txt")
+	if *update {
+		if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want, err := os.ReadFile(path); err != nil || string(want) != b.String() {
+		t.Errorf("%s is not the table (%v); if the change is meant: go test ./internal/authn -run RoleTable -update\n%s", path, err, b.String())
+	}
 	if Allowed("/tensorgrid.ctld.Controller/NoSuch", RoleAdmin) {
 		t.Error("a method without a row is open to admins")
 	}
 }
 
-func last(full string) string {
-	for i := len(full) - 1; i >= 0; i-- {
-		if full[i] == '/' {
-			return full[i+1:]
+// TestTableRules: what must hold of any table, whatever the golden text says.
+func TestTableRules(t *testing.T) {
+	eachMethod(t, func(full string) {
+		if Allowed(full, RoleUser) && !(Allowed(full, RoleOperator) && Allowed(full, RoleAdmin)) || Allowed(full, RoleOperator) && !Allowed(full, RoleAdmin) {
+			t.Errorf("%s: raising somebody takes a right away", full)
+		}
+		if Allowed(full, RoleNobody) && full != joinMethod {
+			t.Errorf("%s is open to strangers", full)
+		}
+		_, byToken := ClassOf(full)
+		if people := Allowed(full, RoleAdmin); byToken != (people && !strings.HasPrefix(full, LoginService)) {
+			t.Errorf("%s: a token is good for it: %v, people may call it: %v", full, byToken, people)
+		}
+		if Allowed(full, RoleWallet) && methods[full].class != ClassRead {
+			t.Errorf("%s changes something and is open to wallets of strangers", full)
+		}
+	})
+	for _, c := range []Class{"", classNone, "Read", "all"} {
+		if c.Valid() || c.covers(ClassRead) || ClassAdmin.covers(c) {
+			t.Errorf("class %q is good for something", c)
 		}
 	}
-	return full
+	if ClassRead.covers(ClassJobs) || ClassJobs.covers(ClassAdmin) || !ClassJobs.covers(ClassRead) || !ClassAdmin.covers(ClassJobs) {
+		t.Error("the order of classes is wrong")
+	}
 }
 
 func TestPolicyRoles(t *testing.T) {

@@ -81,11 +81,11 @@ func NewCA(cluster string, rng io.Reader, now time.Time) (*CA, error) {
 	return &CA{Cluster: cluster, Cert: cert, Key: key}, nil
 }
 
-// Issue makes the pair of one daemon: role ctld or node. life <= 0 means CertLife; it never
+// Issue makes the pair of one daemon: role ctld, node or login. life <= 0 means CertLife; it never
 // outlives the CA.
 func (ca *CA) Issue(role Role, name string, life time.Duration, rng io.Reader, now time.Time) (*Pair, error) {
-	if role != RoleCtld && role != RoleNode {
-		return nil, fmt.Errorf("role %q: certificates are for ctld and node", role)
+	if !certified(role) {
+		return nil, fmt.Errorf("role %q: certificates are for ctld, node and login", role)
 	}
 	if !validName(name) {
 		return nil, fmt.Errorf("daemon name %q: want 1 to 64 letters, digits, '-', '_' or '.'", name)
@@ -148,11 +148,14 @@ func IdentityOf(cert *x509.Certificate) (cluster string, role Role, name string,
 	kind, name, ok := strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
 	role = Role(kind)
 	if u.Scheme != "tensorgrid" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || !ok ||
-		!validName(u.Host) || !validName(name) || role != RoleCtld && role != RoleNode {
+		!validName(u.Host) || !validName(name) || !certified(role) {
 		return "", RoleNobody, "", fmt.Errorf("%w: %s", ErrIdentity, u)
 	}
 	return u.Host, role, name, nil
 }
+
+// certified tells whether certificates carry the role.
+func certified(r Role) bool { return r == RoleCtld || r == RoleNode || r == RoleLogin }
 
 func validName(s string) bool {
 	if s == "" || len(s) > 64 || s == "." || s == ".." {

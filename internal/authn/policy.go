@@ -11,6 +11,9 @@ type Policy struct {
 	Operators   []string // user names or uids
 	Admins      []string
 	PrivateData []string // jobs, nodes, partitions, usage, users, ... any case
+	LoginNodes  []string // certificate names of the hosts that may vouch for users
+	// Wallets says for which user a wallet stands: address as ParseWallets gives it -> user name.
+	Wallets map[string]string
 }
 
 // Role is what a person is. Root is an admin whatever the lists say.
@@ -26,6 +29,11 @@ func (p *Policy) Role(uid uint32, user string) Role {
 		return RoleOperator
 	}
 	return RoleUser
+}
+
+// MayVouch tells whether a login host may vouch for users.
+func (p *Policy) MayVouch(host string) bool {
+	return p != nil && host != "" && slices.Contains(p.LoginNodes, host)
 }
 
 // Private tells whether data of that kind is hidden from those who do not own it.
