@@ -26,7 +26,8 @@ type Partition struct {
 	Hidden        bool
 	RootOnly      bool
 	SharedFS      bool
-	NoRoot        bool // DisableRootJobs
+	NoRoot        bool  // DisableRootJobs
+	JobLease      int64 // of the jobs here that may be requeued; 0 = the cluster's rule, -1 = never by lease
 }
 
 // Refusal is a refusal by rule. Code is Slurm's error name (ESLURM_...), Text its line, Why the

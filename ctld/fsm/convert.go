@@ -244,6 +244,7 @@ func partitionFromLog(m *logpb.ConfigPartition) state.Partition {
 		DefMemPerNode: m.DefMemPerNode, DefMemPerCPU: m.DefMemPerCpu, MaxMemPerNode: m.MaxMemPerNode, MaxMemPerCPU: m.MaxMemPerCpu,
 		AllowGroups: m.AllowGroups, AllowAccounts: m.AllowAccounts, DenyAccounts: m.DenyAccounts, AllowQOS: m.AllowQos,
 		OverSubscribe: m.OverSubscribe, Hidden: m.Hidden, RootOnly: m.RootOnly, SharedFS: m.SharedFs, NoRoot: m.DisableRootJobs,
+		JobLease: max(-1, m.JobLeaseMs),
 	}
 }
 
@@ -254,6 +255,7 @@ func partitionToLog(p *state.Partition) *logpb.ConfigPartition {
 		DefMemPerNode: p.DefMemPerNode, DefMemPerCpu: p.DefMemPerCPU, MaxMemPerNode: p.MaxMemPerNode, MaxMemPerCpu: p.MaxMemPerCPU,
 		AllowGroups: p.AllowGroups, AllowAccounts: p.AllowAccounts, DenyAccounts: p.DenyAccounts, AllowQos: p.AllowQOS,
 		OverSubscribe: p.OverSubscribe, Hidden: p.Hidden, RootOnly: p.RootOnly, SharedFs: p.SharedFS, DisableRootJobs: p.NoRoot,
+		JobLeaseMs: p.JobLease,
 	}
 }
 
@@ -272,4 +274,14 @@ func ConfigToLog(cfg *state.Config, nodes []state.NodeConfig, parts []state.Part
 		m.Partitions = append(m.Partitions, partitionToLog(&parts[i]))
 	}
 	return m
+}
+
+func controllerFromLog(m *logpb.SetController) state.Controller {
+	return state.Controller{Name: m.Name, Address: m.Address, Port: m.Port, RaftPort: m.RaftPort, UserPort: m.UserPort}
+}
+
+func newJoinTokenFromLog(m *logpb.CreateJoinToken) *state.NewJoinToken {
+	return &state.NewJoinToken{
+		ID: m.Id, Secret: m.SecretSha256, Role: m.Role, Names: m.Names, Expires: m.ExpiresMs, Uses: m.Uses, Caller: callerFromLog(m.Caller),
+	}
 }

@@ -111,6 +111,10 @@ func (d *decoder) commands(index uint64, version uint32) ([]command, error) {
 				return nil, fmt.Errorf("log entry %d of version %d, command %d of %d is not known to version %d: %w",
 					index, version, i+1, len(d.raw), Version, ErrVersion)
 			}
+			if up := c.other.GetRaiseFeature(); up.GetLevel() > Version {
+				return nil, fmt.Errorf("log entry %d, command %d of %d raises the feature level to %d, this program knows up to %d: %w",
+					index, i+1, len(d.raw), up.GetLevel(), Version, ErrVersion)
+			}
 			if s := c.other.GetSubmit(); s != nil {
 				c = command{submit: submission{key: s.Key, digest: s.Digest, spec: SpecFromLog(s.Spec)}}
 			}

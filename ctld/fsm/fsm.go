@@ -4,6 +4,7 @@
 package fsm
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 
@@ -11,9 +12,9 @@ import (
 	"github.com/tensorgrid/tensorgrid/ctld/state"
 )
 
-// Version is the feature level of the log entries and snapshots that this program writes and the
-// newest that it reads.
-const Version = 1
+// Version is the newest feature level of log entries and snapshots that this program reads. It writes
+// the level that the state has, which all voters know.
+const Version = 2
 
 // MaxEntryCommands bounds the commands of one entry.
 const MaxEntryCommands = 256
@@ -100,6 +101,20 @@ func apply(t *state.Tx, c *logpb.Command) Result {
 		return Result{Taken: t.Purge(c.Purge.EndedBeforeMs, c.Purge.Keep, c.Purge.Max)}
 	case *logpb.Command_NodeSilent:
 		return refused(t.NodeSilent(silenceFromLog(c.NodeSilent)))
+	case *logpb.Command_RaiseFeature:
+		t.RaiseFeature(c.RaiseFeature.Level)
+	case *logpb.Command_HashMark:
+		return Result{Mark: true}
+	case *logpb.Command_HashCheck:
+		return hashCheck(c.HashCheck)
+	case *logpb.Command_SetController:
+		return refused(t.SetController(controllerFromLog(c.SetController), c.SetController.Remove))
+	case *logpb.Command_CreateJoinToken:
+		return refused(t.CreateJoinToken(newJoinTokenFromLog(c.CreateJoinToken)))
+	case *logpb.Command_UseJoinToken:
+		return refused(t.UseJoinToken(c.UseJoinToken.Id, c.UseJoinToken.SecretSha256, c.UseJoinToken.Role, c.UseJoinToken.Name))
+	case *logpb.Command_RevokeJoinToken:
+		return refused(t.RevokeJoinToken(c.RevokeJoinToken.Id, callerFromLog(c.RevokeJoinToken.Caller)))
 	}
 	return Result{} // Noop: an entry that only proves the log moves
 }
@@ -107,6 +122,14 @@ func apply(t *state.Tx, c *logpb.Command) Result {
 func refused(r *state.Refusal) Result { return Result{Refused: refusal(r)} }
 
 func refusal(r *state.Refusal) *Refusal { return (*Refusal)(r) }
+
+// hashCheck hands the leader's hash on; one that is none can differ from no other.
+func hashCheck(c *logpb.HashCheck) Result {
+	if len(c.Sha256) != sha256.Size {
+		return Result{Refused: &Refusal{Code: "ESLURM_INVALID_HASH", Text: "Invalid hash of the state", Why: fmt.Sprintf("it has %d bytes, not %d", len(c.Sha256), sha256.Size)}}
+	}
+	return Result{Check: &HashCheck{Index: c.Index, SHA256: [sha256.Size]byte(c.Sha256), Leader: c.Leader}}
+}
 
 func submitted(id uint32, duplicate bool, r *state.Refusal) Result {
 	return Result{JobID: id, Duplicate: duplicate, Refused: refusal(r)}

@@ -137,3 +137,30 @@ func jobFromRecord(re *state.Restorer, m *logpb.SnapshotJob) (*state.Job, error)
 	j.Spec = owner.Spec
 	return j, nil
 }
+
+func controllerToLog(c *state.Controller) *logpb.SetController {
+	return &logpb.SetController{Name: c.Name, Address: c.Address, Port: c.Port, RaftPort: c.RaftPort, UserPort: c.UserPort}
+}
+
+// joinTokenRecord is a join token's record in a snapshot.
+func joinTokenRecord(k *state.JoinToken) *logpb.SnapshotJoinToken {
+	return &logpb.SnapshotJoinToken{
+		Token: &logpb.CreateJoinToken{
+			Id: k.ID, SecretSha256: k.Secret[:], Role: k.Role, Names: k.Names, ExpiresMs: k.Expires, Uses: k.Uses,
+			Caller: &logpb.Caller{Uid: k.UID, User: k.User},
+		},
+		UsedBy: k.UsedBy, CreatedMs: k.Created, Revoked: k.Revoked,
+	}
+}
+
+func joinTokenFromRecord(m *logpb.SnapshotJoinToken) (state.JoinToken, error) {
+	t := m.GetToken()
+	k := state.JoinToken{
+		ID: t.GetId(), Role: t.GetRole(), Names: t.GetNames(), Expires: t.GetExpiresMs(), Created: m.CreatedMs, Uses: t.GetUses(),
+		UsedBy: m.UsedBy, Revoked: m.Revoked, UID: t.GetCaller().GetUid(), User: t.GetCaller().GetUser(),
+	}
+	if n := copy(k.Secret[:], t.GetSecretSha256()); n != len(k.Secret) || n != len(t.GetSecretSha256()) {
+		return k, fmt.Errorf("join token %q: the hash of its secret has %d bytes", k.ID, len(t.GetSecretSha256()))
+	}
+	return k, nil
+}

@@ -8,6 +8,15 @@ type Result struct {
 	Refused   *Refusal
 	Jobs      []JobResult // Cancel, Control, UpdateJob: one per job named
 	Taken     int         // Plan: starts that still held
+	Mark      bool        // HashMark: the state after the entry is to be hashed
+	Check     *HashCheck  // HashCheck: what the leader's hash was
+}
+
+// HashCheck is the leader's hash of the state after the entry of Index.
+type HashCheck struct {
+	Index  uint64
+	SHA256 [32]byte
+	Leader string
 }
 
 // Refusal is a refusal by rule. Code is Slurm's error name (ESLURM_...), Text its line, Why the second line for people.

@@ -140,7 +140,7 @@ func (w *recordWriter) flush() {
 func writeRecords(w *recordWriter, v *state.View) {
 	h := v.Header()
 	w.put(&logpb.SnapshotRecord{Of: &logpb.SnapshotRecord_Header{Header: &logpb.SnapshotHeader{
-		Version: Version, TimeMs: h.Time, NextJobId: h.NextID, StateVersion: h.Version, Index: h.Index, Submits: h.Submits, Capacity: h.Capacity}}})
+		Version: h.Feature, TimeMs: h.Time, NextJobId: h.NextID, StateVersion: h.Version, Index: h.Index, Submits: h.Submits, Capacity: h.Capacity}}})
 	nodes, parts := v.File()
 	w.put(&logpb.SnapshotRecord{Of: &logpb.SnapshotRecord_Config{Config: ConfigToLog(v.Config(), nodes, parts)}})
 	for i := range parts {
@@ -166,6 +166,13 @@ func writeRecords(w *recordWriter, v *state.View) {
 	for c := range v.Verdicts() {
 		w.put(&logpb.SnapshotRecord{Of: &logpb.SnapshotRecord_Class{Class: &logpb.SnapshotClass{
 			Key: c.Key, Reason: string(c.Reason), Detail: c.Detail, StartMs: c.Start}}})
+	}
+	// These are there from feature level 2 on only.
+	for c := range v.Controllers() {
+		w.put(&logpb.SnapshotRecord{Of: &logpb.SnapshotRecord_Controller{Controller: controllerToLog(&c)}})
+	}
+	for k := range v.JoinTokens() {
+		w.put(&logpb.SnapshotRecord{Of: &logpb.SnapshotRecord_JoinToken{JoinToken: joinTokenRecord(k)}})
 	}
 }
 
@@ -240,10 +247,11 @@ func readSnapshot(r io.Reader) (*state.Store, error) {
 	case h == nil:
 		return nil, fmt.Errorf("%w: the first record is no header", ErrCorrupt)
 	case h.Version > Version:
-		return nil, fmt.Errorf("snapshot has version %d, this program reads up to %d: %w", h.Version, Version, ErrVersion)
+		return nil, fmt.Errorf("snapshot of version %d, this program reads up to %d: %w", h.Version, Version, ErrVersion)
 	}
 	re := state.NewRestorer(state.Header{
-		Index: h.Index, Version: h.StateVersion, Capacity: h.Capacity, Time: h.TimeMs, NextID: h.NextJobId, Submits: h.Submits})
+		Index: h.Index, Version: h.StateVersion, Capacity: h.Capacity, Time: h.TimeMs, NextID: h.NextJobId, Submits: h.Submits,
+		Feature: h.Version})
 	for last := 0; ; {
 		record, err := rr.next()
 		if err != nil {
@@ -254,6 +262,9 @@ func readSnapshot(r io.Reader) (*state.Store, error) {
 				return nil, fmt.Errorf("%w: %d records with CRC %08x, the trailer says %d with %08x", ErrCorrupt, rr.count-1, rr.sum, end.Records, end.Crc32C)
 			}
 			return re.Finish()
+		}
+		if record.GetOf() == nil {
+			return nil, fmt.Errorf("snapshot of version %d, record %d is not known to version %d: %w", h.Version, rr.count, Version, ErrVersion)
 		}
 		kind, err := restoreRecord(re, record)
 		if err == nil && kind < last {
@@ -291,6 +302,14 @@ func restoreRecord(re *state.Restorer, r *logpb.SnapshotRecord) (kind int, err e
 	case *logpb.SnapshotRecord_Class:
 		c := r.Class
 		return 7, re.Verdict(state.ClassRecord{Key: c.Key, Reason: job.Reason(c.Reason), Detail: c.Detail, Start: c.StartMs})
+	case *logpb.SnapshotRecord_Controller:
+		return 8, re.Controller(controllerFromLog(r.Controller))
+	case *logpb.SnapshotRecord_JoinToken:
+		k, err := joinTokenFromRecord(r.JoinToken)
+		if err != nil {
+			return 9, err
+		}
+		return 9, re.JoinToken(k)
 	}
-	return 0, fmt.Errorf("%w: a record that version %d does not know", ErrVersion, Version)
+	return 0, errors.New("a second header")
 }

@@ -30,6 +30,7 @@ func (s *Store) Check() error {
 	c.usage()
 	c.classes()
 	c.blobsAndKeys()
+	c.members()
 	return errors.Join(c.problems...)
 }
 
@@ -317,5 +318,30 @@ func (c *checker) blobsAndKeys() {
 	}
 	if listed != c.t.keys.Len() {
 		c.fail("%d keys, %d of them can be found", c.t.keys.Len(), listed)
+	}
+}
+
+// members: what joined at run time, and the tokens for joining, are within their limits.
+func (c *checker) members() {
+	if c.t.feature < FeatureFirst {
+		c.fail("feature level %d", c.t.feature)
+	}
+	if len(c.t.members) > MaxControllers || len(c.t.tokens) > MaxJoinTokens {
+		c.fail("%d controllers joined at run time, %d join tokens", len(c.t.members), len(c.t.tokens))
+	}
+	for m := range c.t.Controllers() {
+		if r := checkController(&m, false); r != nil || c.t.members[m.Name] != m {
+			c.fail("controller %q: %v", m.Name, r)
+		}
+	}
+	for k := range c.t.JoinTokens() {
+		if err := k.whole(); err != nil || c.t.JoinToken(k.ID) != k {
+			c.fail("join token %q: %v", k.ID, err)
+		}
+	}
+	for i := range c.t.file.parts {
+		if p := &c.t.file.parts[i]; p.JobLease < job.Unlimited || p.JobLease != 0 && c.t.feature < FeatureMembers {
+			c.fail("partition %q: JobLease %d at feature level %d", p.Name, p.JobLease, c.t.feature)
+		}
 	}
 }

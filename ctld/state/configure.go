@@ -31,6 +31,9 @@ func (t *Tx) SetConfig(cfg Config, nodes []NodeConfig, parts []Partition) *Refus
 	if r := checkConfig(nodes, parts); r != nil {
 		return r
 	}
+	if t.feature < FeatureMembers {
+		parts = withoutLeases(parts)
+	}
 	t.cfg = &cfg
 	t.nextID = max(t.nextID, cfg.FirstJobID, 1)
 	t.setNodes(nodes)
@@ -39,6 +42,16 @@ func (t *Tx) SetConfig(cfg Config, nodes []NodeConfig, parts []Partition) *Refus
 	t.usage++
 	t.capacity++
 	return nil
+}
+
+// withoutLeases gives partitions as a replica of the first release has them, so that all have the
+// same while not all know of leases.
+func withoutLeases(parts []Partition) []Partition {
+	parts = slices.Clone(parts)
+	for i := range parts {
+		parts[i].JobLease = 0
+	}
+	return parts
 }
 
 func checkConfig(nodes []NodeConfig, parts []Partition) *Refusal {

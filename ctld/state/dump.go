@@ -15,6 +15,7 @@ type Header struct {
 	Time     int64 // Unix ms
 	NextID   uint32
 	Submits  uint64
+	Feature  uint32 // level that it is written with
 }
 
 // BlobRecord is one blob of a snapshot, whole when it has Total bytes.
@@ -46,7 +47,8 @@ type ClassRecord struct {
 
 // Header gives what a snapshot begins with.
 func (t *tables) Header() Header {
-	return Header{Index: t.index, Version: t.version, Capacity: t.capacity, Time: t.time, NextID: t.nextID, Submits: t.submits}
+	return Header{Index: t.index, Version: t.version, Capacity: t.capacity, Time: t.time, NextID: t.nextID, Submits: t.submits,
+		Feature: t.feature}
 }
 
 // File gives the nodes and partitions as the configuration file has them.
@@ -83,7 +85,7 @@ func (t *tables) Verdicts() iter.Seq[ClassRecord] {
 }
 
 // Restorer builds a store from a snapshot's records, aside from any other. The order is: header,
-// configuration, partition updates, nodes, blobs, jobs, keys, verdicts.
+// configuration, partition updates, nodes, blobs, jobs, keys, verdicts, controllers, join tokens.
 type Restorer struct {
 	store *Store
 	tx    Tx
@@ -94,6 +96,7 @@ type Restorer struct {
 func NewRestorer(h Header) *Restorer {
 	s := New()
 	s.t.time, s.t.nextID, s.t.submits = h.Time, h.NextID, h.Submits
+	s.t.feature = max(FeatureFirst, h.Feature)
 	s.private.entry = 1
 	return &Restorer{store: s, head: h, tx: Tx{tables: &s.t, private: &s.private, now: h.Time, restoring: true}}
 }
@@ -229,6 +232,32 @@ func (r *Restorer) Verdict(c ClassRecord) error {
 	n := *old
 	n.reason, n.detail, n.start = c.Reason, c.Detail, c.Start
 	r.tx.classes.Set(c.Key, &n)
+	return nil
+}
+
+// Controller takes one controller that joined at run time.
+func (r *Restorer) Controller(c Controller) error {
+	if _, twice := r.tx.members[c.Name]; twice {
+		return fmt.Errorf("controller %q: a duplicate", c.Name)
+	}
+	if refused := r.tx.SetController(c, false); refused != nil {
+		return fmt.Errorf("controller %q: %s: %s", c.Name, refused.Text, refused.Why)
+	}
+	return nil
+}
+
+// JoinToken takes one join token.
+func (r *Restorer) JoinToken(k JoinToken) error {
+	switch {
+	case r.tx.tokens[k.ID] != nil:
+		return fmt.Errorf("join token %q: a duplicate", k.ID)
+	case len(r.tx.tokens) >= MaxJoinTokens:
+		return fmt.Errorf("join token %q: the limit is MaxJoinTokens=%d", k.ID, MaxJoinTokens)
+	}
+	if err := k.whole(); err != nil {
+		return fmt.Errorf("join token %q: %w", k.ID, err)
+	}
+	r.tx.setToken(&k)
 	return nil
 }
 

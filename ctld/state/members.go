@@ -1,15 +1,24 @@
 package state
 
 import (
-	"cmp"
 	"fmt"
 	"iter"
 	"maps"
 	"slices"
 )
 
-// MaxControllers bounds the controllers that joined at run time.
-const MaxControllers = 16
+// Limits of the controllers that joined at run time.
+const (
+	MaxControllers = 16
+	maxPort        = 65535
+)
+
+// Feature levels. The state begins at FeatureFirst, which is all that the first release knows.
+const (
+	FeatureFirst uint32 = 1
+	// FeatureMembers: controllers that join at run time, join tokens, hashes of the state, JobLease of partitions.
+	FeatureMembers uint32 = 2
+)
 
 // Controller is where a controller is reached that joined at run time. The configuration's
 // ControllerName lines win over it.
@@ -40,11 +49,11 @@ func (t *Tx) RaiseFeature(level uint32) { t.feature = max(t.feature, level) }
 
 // SetController keeps or forgets where a controller is reached.
 func (t *Tx) SetController(c Controller, remove bool) *Refusal {
-	if c.Name == "" {
-		return refuse("ESLURM_INVALID_NODE_NAME", "Invalid controller name", "it is empty")
+	if r := checkController(&c, remove); r != nil {
+		return r
 	}
 	if _, known := t.members[c.Name]; !known && !remove && len(t.members) >= MaxControllers {
-		return refuse("ESLURM_ACCESS_DENIED", "Too many controllers", fmt.Sprintf("the limit is MaxControllers=%d", MaxControllers))
+		return badController(fmt.Sprintf("the limit is MaxControllers=%d that joined at run time", MaxControllers))
 	}
 	next := maps.Clone(t.members)
 	if next == nil {
@@ -57,25 +66,20 @@ func (t *Tx) SetController(c Controller, remove bool) *Refusal {
 	return nil
 }
 
-// JoinToken lets daemons without a certificate get one, each name once. A stored one never changes.
-type JoinToken struct {
-	ID      string
-	Secret  [32]byte // SHA-256 of the secret half
-	Role    string   // node or login
-	Names   string   // hostlist of the names that it is for
-	Expires int64    // Unix ms
-	Created int64
-	Uses    uint32 // how many names may use it
-	UsedBy  []string
-	Revoked bool
-	UID     uint32 // who made it
-	User    string
+func checkController(c *Controller, remove bool) *Refusal {
+	switch {
+	case c.Name == "" || len(c.Name) > maxHostName:
+		return badController(fmt.Sprintf("a name has 1 to %d bytes, this one %d", maxHostName, len(c.Name)))
+	case remove:
+		return nil
+	case c.Address == "" || len(c.Address) > maxHostName:
+		return badController(fmt.Sprintf("controller %q: an address has 1 to %d bytes, this one %d", c.Name, maxHostName, len(c.Address)))
+	case max(c.Port, c.RaftPort, c.UserPort) > maxPort:
+		return badController(fmt.Sprintf("controller %q: ports %d, %d and %d, the highest is %d", c.Name, c.Port, c.RaftPort, c.UserPort, maxPort))
+	}
+	return nil
 }
 
-// JoinTokens walks the tokens that have not been forgotten, oldest first.
-func (t *tables) JoinTokens() iter.Seq[*JoinToken] {
-	list := slices.SortedFunc(maps.Values(t.tokens), func(a, b *JoinToken) int {
-		return cmp.Or(cmp.Compare(a.Created, b.Created), cmp.Compare(a.ID, b.ID))
-	})
-	return slices.Values(list)
+func badController(why string) *Refusal {
+	return refuse("ESLURM_INVALID_CONTROLLER", "Invalid controller", why)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/tensorgrid/tensorgrid/internal/job"
 )
 
-const partitionKeys = "State, Default, MaxTime, DefaultTime, MaxNodes, MinNodes, PriorityTier, PriorityJobFactor, Hidden, RootOnly, OverSubscribe"
+const partitionKeys = "State, Default, MaxTime, DefaultTime, MaxNodes, MinNodes, PriorityTier, PriorityJobFactor, Hidden, RootOnly, OverSubscribe, JobLease"
 
 // UpdatePartition changes a partition over what the configuration file says; all of set or none.
 // It stays until the file changes the same partition.
@@ -28,6 +28,9 @@ func (t *Tx) UpdatePartition(name string, set map[string]string, c Caller) *Refu
 		updated = map[string]string{}
 	}
 	for _, key := range slices.Sorted(maps.Keys(set)) {
+		if strings.EqualFold(key, "joblease") && t.feature < FeatureMembers {
+			return refuse("ESLURM_INVALID_PARTITION_UPDATE", "Invalid partition update", "the controllers do not all run a version that knows JobLease of a partition yet")
+		}
 		if r := setPartition(&trial, key, set[key]); r != nil {
 			return r
 		}
@@ -98,6 +101,8 @@ func setPartition(p *Partition, key, value string) *Refusal {
 			return badValue(key, value, "NO or EXCLUSIVE")
 		}
 		p.OverSubscribe = v
+	case "joblease":
+		return setLease(&p.JobLease, key, value)
 	default:
 		return unknownKey(key, partitionKeys)
 	}
@@ -111,6 +116,32 @@ func setLimit(to *int64, key, value string) *Refusal {
 	}
 	if *to = ms; ms == 0 {
 		*to = job.Unlimited
+	}
+	return nil
+}
+
+// setLease takes seconds, or a number with ms, s, m or h; 0 means never, nothing the cluster's rule.
+func setLease(to *int64, key, value string) *Refusal {
+	number, unit := value, int64(1000)
+	for _, u := range []struct {
+		suffix string
+		ms     int64
+	}{{"ms", 1}, {"s", 1000}, {"m", 60_000}, {"h", 3_600_000}} {
+		if rest, ok := strings.CutSuffix(strings.ToLower(value), u.suffix); ok {
+			number, unit = rest, u.ms
+			break
+		}
+	}
+	n, err := strconv.ParseUint(number, 10, 32)
+	switch {
+	case value == "":
+		*to = 0
+	case err != nil:
+		return badValue(key, value, "seconds, or a number with ms, s, m or h")
+	case n == 0:
+		*to = -1
+	default:
+		*to = int64(n) * unit
 	}
 	return nil
 }

@@ -5,7 +5,7 @@ const maxPurge = 10000
 
 // Purge removes ended records, the oldest first: those that ended before endedBefore (Unix ms),
 // and the oldest beyond keep (0 = no such bound); at most most of them (0 = 10,000). Keys and
-// blobs that nothing needs any more and whose time is over leave too.
+// blobs that nothing needs any more and whose time is over leave too, and join tokens.
 func (t *Tx) Purge(endedBefore int64, keep, most uint32) (removed int) {
 	if most == 0 {
 		most = maxPurge
@@ -22,6 +22,7 @@ func (t *Tx) Purge(endedBefore int64, keep, most uint32) (removed int) {
 	}
 	t.dropKeys()
 	t.dropBlobs()
+	t.dropTokens()
 	return removed
 }
 

@@ -119,7 +119,7 @@ func newTables() tables {
 		keys:    new(btree.Map[uint32, keyRecord]),
 
 		keyIndex: newKeyIndex(),
-		feature:  1,
+		feature:  FeatureFirst,
 	}
 }
 

@@ -47,6 +47,13 @@ type Viewer interface {
 	Blob(hash []byte) ([]byte, bool)
 	// Key finds the job that a user's idempotency key made.
 	Key(uid uint32, key string) (jobID uint32, digest []byte, ok bool)
+	// Feature is the level that entries and snapshots are written with.
+	Feature() uint32
+	// Controllers walks the controllers that joined at run time, by name.
+	Controllers() iter.Seq[Controller]
+	// JoinToken gives one join token, nil when unknown; JoinTokens walks them, oldest first.
+	JoinToken(id string) *JoinToken
+	JoinTokens() iter.Seq[*JoinToken]
 	// Counts: all records, pending, running.
 	Counts() (all, pending, running int)
 
