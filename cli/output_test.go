@@ -105,7 +105,7 @@ func TestYAML(t *testing.T) {
 // TestPingLatency: in milliseconds, under the own name only.
 func TestPingLatency(t *testing.T) {
 	r := newRunner(t)
-	if a := r.call("gctl", "ping"); a.code != 0 || !strings.Contains(a.out, "    1.3ms  \n") {
+	if a := r.call("gctl", "ping"); a.code != 0 || !strings.Contains(a.out, " 1.3ms\n") {
 		t.Errorf("%+v", a)
 	}
 	if a := r.call("scontrol", "ping"); a.code != 0 || strings.Contains(a.out, "ms") {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tensorgrid/tensorgrid/api/ctldpb"
 	"github.com/tensorgrid/tensorgrid/cli/client"
+	"github.com/tensorgrid/tensorgrid/cli/render"
 )
 
 // ping asks every controller by itself, and shows the replicas as the first one that answers sees them.
@@ -58,7 +59,7 @@ func (c *call) ping([]string) int {
 func peerUp(seen *ctldpb.PingResponse, name string) bool {
 	for _, p := range seen.GetPeers() {
 		if p.Name == name {
-			return p.Up
+			return p.Up && p.Role != "blank" // one that has no state takes no calls
 		}
 	}
 	return false
@@ -67,14 +68,22 @@ func peerUp(seen *ctldpb.PingResponse, name string) bool {
 func (c *call) replicas(p *ctldpb.PingResponse) {
 	fmt.Fprintf(c.env.Stdout, "\ncluster %s, version %s, leader %s, term %d, applied %d of %d, up %s\n", p.Cluster, p.Version, p.Leader, p.Term,
 		p.Applied, p.LastIndex, (time.Duration(p.UptimeMs) * time.Millisecond).Round(time.Second))
-	fmt.Fprintf(c.env.Stdout, "%-12s %-22s %-10s %-5s %8s  %s\n", "CONTROLLER", "ADDRESS", "ROLE", "STATE", "LATENCY", "PROBLEM")
+	t := table{head: []string{"CONTROLLER", "ADDRESS", "ROLE", "STATE", "LATENCY", "PROBLEM"}, right: []int{4}}
 	for _, r := range p.Peers {
-		state := "down"
+		state, role, latency, problem := "down", "-", "-", r.Error
 		if r.Up {
-			state = "up"
+			state, role, latency = "up", render.Or(r.Role, "-"), fmt.Sprintf("%.1fms", float64(r.LatencyUs)/1000)
 		}
-		fmt.Fprintf(c.env.Stdout, "%-12s %-22s %-10s %-5s %6.1fms  %s\n", r.Name, r.Address, r.Role, state, float64(r.LatencyUs)/1000, r.Error)
+		switch {
+		case problem != "":
+		case r.Up && r.Role == "blank":
+			problem = "its folder is empty: it asks the others before it takes part"
+		case r.Up && r.Role == "learner":
+			problem = "has no vote yet; see gctl controller status"
+		}
+		t.row(r.Name, r.Address, role, state, latency, problem)
 	}
+	t.write(c.env.Stdout)
 }
 
 // reconfigure reads the file again and tells what came of it.

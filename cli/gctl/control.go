@@ -217,15 +217,6 @@ func (c *call) updatePartition(name string, set map[string]string) int {
 	return 0
 }
 
-// nodeWord is "node fenced NODE".
-func (c *call) nodeWord(args []string) int {
-	if len(args) != 2 || args[0] != "fenced" {
-		c.env.Errorf("write: %s node fenced NODE", c.env.Name)
-		return 1
-	}
-	return c.updateNode(args[1], map[string]string{"Fenced": "yes"})
-}
-
 // jobWord is "job output ID".
 func (c *call) jobWord(args []string) int {
 	if len(args) != 2 || args[0] != "output" {

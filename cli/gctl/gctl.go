@@ -37,31 +37,53 @@ type verb struct {
 	args  string
 	help  string
 	local bool // needs no controller
+
+	// A word with options of its own: what follows it is read by this table, and the call's gets only what stands
+	// before it. runGiven takes the place of run.
+	options  []getopt.Option
+	runGiven func(c *call, given []getopt.Given, args []string) int
 }
 
 // verbs are looked through in order; the first that the word begins is meant.
 func verbs() []verb {
+	return append(steering(), administration()...)
+}
+
+// administration are the words for the cluster itself; each has options of its own.
+func administration() []verb {
 	return []verb{
-		{"show", 2, (*call).show, "KIND [NAME...]", "show job, node, partition, config, step, hostnames LIST, hostlist NAMES, hostlistsorted NAMES", true},
-		{"hold", 2, control(hold), "JOB...", "keep jobs from starting", false},
-		{"uhold", 2, control(uhold), "JOB...", "hold jobs so that their owner can release them", false},
-		{"release", 3, control(release), "JOB...", "let held jobs start", false},
-		{"requeue", 7, control(requeue), "JOB...", "end jobs and queue them again", false},
-		{"requeuehold", 8, control(requeueHold), "JOB...", "end jobs and queue them again, held", false},
-		{"suspend", 3, control(suspend), "JOB...", "not offered yet: says so", false},
-		{"resume", 3, control(resume), "JOB...", "not offered yet: says so", false},
-		{"top", 3, control(top), "JOB...", "put jobs in front of one's others", false},
-		{"update", 1, (*call).update, "WHAT=NAME KEY=VALUE...", "change JobId=, NodeName= or PartitionName=", false},
-		{"job", 3, (*call).jobWord, "output ID [--stderr] [--follow]", "show a job's output, wherever it ran; --follow goes on until the job ends", false},
-		{"node", 4, (*call).nodeWord, "fenced NODE", "say that nothing is alive on a node that does not answer", false},
-		{"write", 2, (*call).write, "batch_script ID [FILE|-]", "save a job's script", false},
-		{"wait_job", 2, (*call).waitJob, "ID", "wait until a job's nodes are there", false},
-		{"ping", 2, (*call).ping, "", "ask every controller", false},
-		{"reconfigure", 3, (*call).reconfigure, "[--dry-run]", "read grid.conf again; shows what changes", false},
-		{"version", 7, (*call).version, "", "show the version", true},
-		{"help", 1, (*call).help, "", "show the words", true},
-		{"exit", 1, (*call).nothing, "", "end the session", true},
-		{"quit", 4, (*call).nothing, "", "end the session", true},
+		{name: "controller", short: 4, runGiven: (*call).controllerWord, options: controllerOptions(), args: "status | add NAME [KEY=VALUE...] | promote NAME | remove NAME | transfer [NAME]",
+			help: "the replicas: show them, add one as a learner, make it a voter, take one out, hand leadership over"},
+		{name: "snapshot", short: 2, runGiven: (*call).snapshotWord, options: snapshotOptions(), args: "save FILE|- | inspect FILE", local: true,
+			help: "write a backup of the whole cluster; say what is in one (needs no controller)"},
+		{name: "whoami", short: 2, run: (*call).whoami, help: "show whom the controller takes you for"},
+		{name: "node", short: 4, runGiven: (*call).nodeWord, options: tokenOptions(), args: "fenced NODE | token NAMES | tokens | revoke ID",
+			help: "say that nothing is alive on a node that does not answer; one-time tokens with which daemons get their certificates"},
+	}
+}
+
+// steering are scontrol's words.
+func steering() []verb {
+	return []verb{
+		{name: "show", short: 2, run: (*call).show, args: "KIND [NAME...]", help: "show job, node, partition, config, step, hostnames LIST, hostlist NAMES, hostlistsorted NAMES", local: true},
+		{name: "hold", short: 2, run: control(hold), args: "JOB...", help: "keep jobs from starting"},
+		{name: "uhold", short: 2, run: control(uhold), args: "JOB...", help: "hold jobs so that their owner can release them"},
+		{name: "release", short: 3, run: control(release), args: "JOB...", help: "let held jobs start"},
+		{name: "requeue", short: 7, run: control(requeue), args: "JOB...", help: "end jobs and queue them again"},
+		{name: "requeuehold", short: 8, run: control(requeueHold), args: "JOB...", help: "end jobs and queue them again, held"},
+		{name: "suspend", short: 3, run: control(suspend), args: "JOB...", help: "not offered yet: says so"},
+		{name: "resume", short: 3, run: control(resume), args: "JOB...", help: "not offered yet: says so"},
+		{name: "top", short: 3, run: control(top), args: "JOB...", help: "put jobs in front of one's others"},
+		{name: "update", short: 1, run: (*call).update, args: "WHAT=NAME KEY=VALUE...", help: "change JobId=, NodeName= or PartitionName="},
+		{name: "job", short: 3, run: (*call).jobWord, args: "output ID [--stderr] [--follow]", help: "show a job's output, wherever it ran; --follow goes on until the job ends"},
+		{name: "write", short: 2, run: (*call).write, args: "batch_script ID [FILE|-]", help: "save a job's script"},
+		{name: "wait_job", short: 2, run: (*call).waitJob, args: "ID", help: "wait until a job's nodes are there"},
+		{name: "ping", short: 2, run: (*call).ping, help: "ask every controller"},
+		{name: "reconfigure", short: 3, run: (*call).reconfigure, args: "[--dry-run]", help: "read grid.conf again; shows what changes"},
+		{name: "version", short: 7, run: (*call).version, help: "show the version", local: true},
+		{name: "help", short: 1, run: (*call).help, help: "show the words", local: true},
+		{name: "exit", short: 1, run: (*call).nothing, help: "end the session", local: true},
+		{name: "quit", short: 4, run: (*call).nothing, help: "end the session", local: true},
 	}
 }
 
@@ -91,6 +113,11 @@ func Manual() *getopt.Manual {
 	words := getopt.Section{Title: "COMMANDS"}
 	for _, v := range verbs() {
 		words.Items = append(words.Items, getopt.Item{Term: strings.TrimSpace(v.name + " " + v.args), Text: v.help})
+		for i := range v.options {
+			if o := &v.options[i]; o.Help != "" {
+				words.Items = append(words.Items, getopt.Item{Term: v.name + " " + o.Label(), Text: o.Help})
+			}
+		}
 	}
 	return &getopt.Manual{
 		Name: "gctl", Slurm: "scontrol", Summary: "show and change jobs, nodes and partitions",
@@ -111,7 +138,11 @@ func Manual() *getopt.Manual {
 // Main runs the command and gives its exit code.
 func Main(env *program.Env) int {
 	m := Manual()
-	given, words, err := getopt.Parse(m.Options, env.Args, getopt.Permute)
+	// scontrol takes its options anywhere; a word with a table of its own takes what follows it.
+	given, words, err := getopt.Parse(m.Options, env.Args, getopt.StopAtOperand)
+	if err == nil && (len(words) == 0 || findVerb(words[0]) == nil || findVerb(words[0]).options == nil) {
+		given, words, err = getopt.Parse(m.Options, env.Args, getopt.Permute)
+	}
 	if err != nil {
 		env.BadUsage(err)
 		return 1
@@ -201,12 +232,23 @@ func (c *call) do(words []string) int {
 		c.env.Errorf("known are %s", strings.Join(verbNames(), ", "))
 		return 1
 	}
-	if !v.local {
-		if !c.connect() {
+	var given []getopt.Given
+	args := words[1:]
+	if v.options != nil {
+		var err error
+		if given, args, err = getopt.Parse(v.options, args, getopt.Permute); err != nil {
+			c.env.Errorf("%s: %v", v.name, err)
+			c.env.Errorf("write: %s %s %s", c.env.Name, v.name, v.args)
 			return 1
 		}
 	}
-	return v.run(c, words[1:])
+	if !v.local && !c.connect() {
+		return 1
+	}
+	if v.options != nil {
+		return v.runGiven(c, given, args)
+	}
+	return v.run(c, args)
 }
 
 // connect makes the client when it is first needed.

@@ -23,6 +23,7 @@ func kinds() []verb {
 		{name: "partition", short: 1, run: (*call).showPartitions},
 		{name: "partitions", short: 10, run: (*call).showPartitions},
 		{name: "config", short: 1, run: (*call).showConfig},
+		{name: "controllers", short: 4, run: (*call).controllerStatus},
 		{name: "step", short: 2, run: (*call).showSteps},
 		{name: "steps", short: 5, run: (*call).showSteps},
 		{name: "hostnames", short: 5, run: (*call).showHostnames},

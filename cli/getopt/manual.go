@@ -81,7 +81,7 @@ func helpLine(b *strings.Builder, head, text string) {
 	fmt.Fprintf(b, "%-*s%s\n", helpColumn, head, text)
 }
 
-// label is "-n, --ntasks=N".
+// label is "-n, --ntasks=N", aligned for a list.
 func (o *Option) label() string {
 	var s string
 	switch {
@@ -104,6 +104,9 @@ func (o *Option) label() string {
 	}
 	return s
 }
+
+// Label is "-n, --ntasks=N".
+func (o *Option) Label() string { return strings.TrimSpace(o.label()) }
 
 // Roff is the page of section 1.
 func (m *Manual) Roff() string {
@@ -133,7 +136,7 @@ func (m *Manual) Roff() string {
 	}
 	for i := range m.Options {
 		o := &m.Options[i]
-		fmt.Fprintf(&b, ".TP\n.B %s\n", esc(strings.TrimSpace(o.label())))
+		fmt.Fprintf(&b, ".TP\n.B %s\n", esc(o.Label()))
 		help := o.Help
 		if help == "" {
 			help = "Taken as Slurm spells it and kept with the job."

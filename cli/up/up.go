@@ -104,7 +104,7 @@ func Up(env *program.Env, given []getopt.Given) int {
 }
 
 func (c *cluster) start() error {
-	daemon, err := beside("gctld")
+	daemon, err := program.Beside("gctld")
 	if err != nil {
 		return err
 	}
@@ -298,21 +298,4 @@ func startTime(pid int) (uint64, error) {
 		return 0, fmt.Errorf("process %d has ended", pid)
 	}
 	return strconv.ParseUint(f[19], 10, 64)
-}
-
-// beside finds a program in the folder of this one, else in PATH.
-func beside(name string) (string, error) {
-	if self, err := os.Executable(); err == nil {
-		if self, err = filepath.EvalSymlinks(self); err == nil {
-			p := filepath.Join(filepath.Dir(self), name)
-			if st, err := os.Stat(p); err == nil && st.Mode().IsRegular() {
-				return p, nil
-			}
-		}
-	}
-	p, err := exec.LookPath(name)
-	if err != nil {
-		return "", fmt.Errorf("%s is neither beside this program nor in PATH", name)
-	}
-	return p, nil
 }
