@@ -1,6 +1,7 @@
 package cred
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -39,20 +40,14 @@ func (l *Launch) Marshal() []byte {
 // UnmarshalLaunch reads canonical bytes and refuses all others: another version, bytes left over, a length over its
 // limit, a boolean that is neither 0 nor 1.
 func UnmarshalLaunch(b []byte) (*Launch, error) {
-	if len(b) > MaxCredential {
-		return nil, fmt.Errorf("%w: %d bytes, the limit MaxCredential is %d", ErrFormat, len(b), MaxCredential)
+	r, err := newReader(b, MaxCredential, ErrFormat)
+	if err != nil {
+		return nil, err
 	}
-	if len(b) == 0 || b[0] != formatVersion {
-		return nil, fmt.Errorf("%w: not version %d", ErrFormat, formatVersion)
-	}
-	r := &reader{b: b[1:]}
 	l := &Launch{}
 	l.fields(r)
-	if r.err == nil && len(r.b) > 0 {
-		r.fail("%d bytes left over", len(r.b))
-	}
-	if r.err != nil {
-		return nil, r.err
+	if err := r.end(); err != nil {
+		return nil, err
 	}
 	return l, nil
 }
@@ -66,6 +61,7 @@ func (l *Launch) Validate() error {
 // codec either writes or reads; fields calls it once for each field, so that both sides cannot differ.
 type codec interface {
 	text(name string, v *string, limit int)
+	bytes(name string, v *[]byte, limit int)
 	u32(v *uint32)
 	i64(v *int64)
 	u64(v *uint64)
@@ -152,6 +148,11 @@ func (w *writer) text(_ string, v *string, _ int) {
 	w.b = append(w.b, *v...)
 }
 
+func (w *writer) bytes(_ string, v *[]byte, _ int) {
+	w.length("", len(*v), 0)
+	w.b = append(w.b, *v...)
+}
+
 func (w *writer) u32(v *uint32) {
 	w.b = append(w.b, byte(*v>>24), byte(*v>>16), byte(*v>>8), byte(*v))
 }
@@ -186,13 +187,33 @@ func (w *writer) length(_ string, have, _ int) int {
 
 // reader takes from the front; after the first error it gives zeros.
 type reader struct {
-	b   []byte
-	err error
+	b    []byte
+	kind error // what its errors wrap
+	err  error
+}
+
+// newReader checks length and version and gives a reader of the rest, whose errors wrap kind.
+func newReader(b []byte, limit int, kind error) (*reader, error) {
+	if len(b) > limit {
+		return nil, fmt.Errorf("%w: %d bytes, the limit is %d", kind, len(b), limit)
+	}
+	if len(b) == 0 || b[0] != formatVersion {
+		return nil, fmt.Errorf("%w: not version %d", kind, formatVersion)
+	}
+	return &reader{b: b[1:], kind: kind}, nil
+}
+
+// end gives the first error; bytes that nobody has read are one.
+func (r *reader) end() error {
+	if r.err == nil && len(r.b) > 0 {
+		r.fail("%d bytes left over", len(r.b))
+	}
+	return r.err
 }
 
 func (r *reader) fail(format string, args ...any) {
 	if r.err == nil {
-		r.err = fmt.Errorf("%w: %s", ErrFormat, fmt.Sprintf(format, args...))
+		r.err = fmt.Errorf("%w: %s", r.kind, fmt.Sprintf(format, args...))
 	}
 	r.b = nil
 }
@@ -213,6 +234,11 @@ func (r *reader) text(name string, v *string, limit int) {
 	if strings.IndexByte(*v, 0) >= 0 {
 		r.fail("%s holds a NUL byte", name)
 	}
+}
+
+func (r *reader) bytes(name string, v *[]byte, limit int) {
+	n := r.length(name, 0, limit)
+	*v = bytes.Clone(r.take(n))
 }
 
 func (r *reader) u32(v *uint32) {
