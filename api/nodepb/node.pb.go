@@ -779,6 +779,7 @@ type Hello struct {
 	CgroupDriver  string                 `protobuf:"bytes,8,opt,name=cgroup_driver,json=cgroupDriver,proto3" json:"cgroup_driver,omitempty"`
 	LimitsMissing []string               `protobuf:"bytes,9,rep,name=limits_missing,json=limitsMissing,proto3" json:"limits_missing,omitempty"` // what this node cannot enforce, for people
 	BootMs        int64                  `protobuf:"varint,10,opt,name=boot_ms,json=bootMs,proto3" json:"boot_ms,omitempty"`
+	NowMs         int64                  `protobuf:"varint,11,opt,name=now_ms,json=nowMs,proto3" json:"now_ms,omitempty"` // the node's wall clock; credentials are valid by it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -879,6 +880,13 @@ func (x *Hello) GetLimitsMissing() []string {
 func (x *Hello) GetBootMs() int64 {
 	if x != nil {
 		return x.BootMs
+	}
+	return 0
+}
+
+func (x *Hello) GetNowMs() int64 {
+	if x != nil {
+		return x.NowMs
 	}
 	return 0
 }
@@ -2461,7 +2469,7 @@ const file_nodepb_node_proto_rawDesc = "" +
 	"\aStepKey\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\rR\x05jobId\x12\x10\n" +
 	"\x03run\x18\x02 \x01(\rR\x03run\x12\x12\n" +
-	"\x04step\x18\x03 \x01(\rR\x04step\"\xdb\x02\n" +
+	"\x04step\x18\x03 \x01(\rR\x04step\"\xf2\x02\n" +
 	"\x05Hello\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\acluster\x18\x02 \x01(\tR\acluster\x12\x18\n" +
@@ -2473,7 +2481,8 @@ const file_nodepb_node_proto_rawDesc = "" +
 	"\rcgroup_driver\x18\b \x01(\tR\fcgroupDriver\x12%\n" +
 	"\x0elimits_missing\x18\t \x03(\tR\rlimitsMissing\x12\x17\n" +
 	"\aboot_ms\x18\n" +
-	" \x01(\x03R\x06bootMs\"\xa6\x02\n" +
+	" \x01(\x03R\x06bootMs\x12\x15\n" +
+	"\x06now_ms\x18\v \x01(\x03R\x05nowMs\"\xa6\x02\n" +
 	"\tInventory\x12\x12\n" +
 	"\x04cpus\x18\x01 \x01(\rR\x04cpus\x12\x16\n" +
 	"\x06boards\x18\x02 \x01(\rR\x06boards\x12\x18\n" +
