@@ -62,7 +62,7 @@ func (a *Authenticator) Caller(ctx context.Context) (Caller, error) {
 		if err != nil {
 			return Caller{Role: RoleNobody}, err
 		}
-		return Caller{Role: role, Name: name}, nil
+		return Caller{Role: role, UID: noID, GID: noID, Name: name}, nil
 	}
 	return Caller{Role: RoleNobody}, ErrNobody
 }
@@ -77,9 +77,12 @@ func (a *Authenticator) Person(uid, gid uint32, pid int32) Caller {
 	return c
 }
 
-// Authorise holds the table against one call.
+// Authorise holds the table against one call, and the class of a token.
 func (a *Authenticator) Authorise(method string, c Caller) error {
 	if Allowed(method, c.Role) {
+		if least, _ := ClassOf(method); c.Via == ViaToken && !c.Class.covers(least) {
+			return status.Error(codes.PermissionDenied, fmt.Sprintf("a token of class %s is not good for %s, which needs class %s", c.Class, method, least))
+		}
 		return nil
 	}
 	if a.Deny != nil {

@@ -84,18 +84,38 @@ func NewCA(cluster string, rng io.Reader, now time.Time) (*CA, error) {
 // Issue makes the pair of one daemon: role ctld, node or login. life <= 0 means CertLife; it never
 // outlives the CA.
 func (ca *CA) Issue(role Role, name string, life time.Duration, rng io.Reader, now time.Time) (*Pair, error) {
-	if !certified(role) {
-		return nil, fmt.Errorf("role %q: certificates are for ctld, node and login", role)
-	}
-	if !validName(name) {
-		return nil, fmt.Errorf("daemon name %q: want 1 to 64 letters, digits, '-', '_' or '.'", name)
-	}
-	if life <= 0 {
-		life = CertLife
+	if err := checkIssue(role, name); err != nil {
+		return nil, err
 	}
 	_, key, err := ed25519.GenerateKey(rng)
 	if err != nil {
 		return nil, fmt.Errorf("make the key of %s: %w", name, err)
+	}
+	cert, err := ca.certify(key.Public().(ed25519.PublicKey), role, name, life, rng, now)
+	if err != nil {
+		return nil, err
+	}
+	return &Pair{Cert: cert, Key: key}, nil
+}
+
+// checkIssue refuses roles and names that no certificate may carry.
+func checkIssue(role Role, name string) error {
+	if !certified(role) {
+		return fmt.Errorf("role %q: certificates are for ctld, node and login", role)
+	}
+	if !validName(name) {
+		return fmt.Errorf("daemon name %q: want 1 to 64 letters, digits, '-', '_' or '.'", name)
+	}
+	return nil
+}
+
+// certify signs the certificate of one key.
+func (ca *CA) certify(pub ed25519.PublicKey, role Role, name string, life time.Duration, rng io.Reader, now time.Time) (*x509.Certificate, error) {
+	if life <= 0 {
+		life = CertLife
+	}
+	if !now.Before(ca.Cert.NotAfter) {
+		return nil, fmt.Errorf("the CA of cluster %s ended at %s: make a new one", ca.Cluster, ca.Cert.NotAfter.Format(time.RFC3339))
 	}
 	serial, err := newSerial(rng)
 	if err != nil {
@@ -114,11 +134,7 @@ func (ca *CA) Issue(role Role, name string, life time.Duration, rng io.Reader, n
 		KeyUsage:              x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 	}
-	cert, err := sign(rng, t, ca.Cert, key.Public().(ed25519.PublicKey), ca.Key)
-	if err != nil {
-		return nil, err
-	}
-	return &Pair{Cert: cert, Key: key}, nil
+	return sign(rng, t, ca.Cert, pub, ca.Key)
 }
 
 func newSerial(rng io.Reader) (*big.Int, error) {
@@ -180,20 +196,84 @@ func (ca *CA) Write(dir string) error {
 // WriteCert stores only the CA's certificate: what daemons need.
 func (ca *CA) WriteCert(dir string) error { return writeCert(filepath.Join(dir, CAFile), ca.Cert) }
 
-// LoadCA reads what Write stored.
+// LoadCA reads what Write stored. While a CA is being replaced ca.pem holds two certificates; the one
+// that ca.key belongs to is the CA that signs.
 func LoadCA(dir string) (*CA, error) {
-	cert, err := LoadCert(filepath.Join(dir, CAFile))
-	if err != nil {
-		return nil, err
-	}
 	key, err := LoadKey(filepath.Join(dir, CAKeyFile))
 	if err != nil {
 		return nil, err
 	}
-	if !cert.IsCA || len(cert.URIs) != 1 || !validName(cert.URIs[0].Host) {
-		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, CAFile), ErrIdentity)
+	return loadCA(filepath.Join(dir, CAFile), key)
+}
+
+// LoadIssuer reads a CA whose certificate and key lie in different folders.
+func LoadIssuer(certPath, keyPath string) (*CA, error) {
+	key, err := LoadKey(keyPath)
+	if err != nil {
+		return nil, err
 	}
-	return &CA{Cluster: cert.URIs[0].Host, Cert: cert, Key: key}, nil
+	return loadCA(certPath, key)
+}
+
+func loadCA(path string, key ed25519.PrivateKey) (*CA, error) {
+	cas, cluster, err := LoadCAs(path)
+	if err != nil {
+		return nil, err
+	}
+	for _, cert := range cas {
+		if pub, ok := cert.PublicKey.(ed25519.PublicKey); ok && pub.Equal(key.Public()) {
+			return &CA{Cluster: cluster, Cert: cert, Key: key}, nil
+		}
+	}
+	return nil, fmt.Errorf("the CA's key belongs to no certificate in %s", path)
+}
+
+// maxCAs bounds the certificates of one ca.pem: an old and a new CA, and one to spare.
+const maxCAs = 3
+
+// LoadCAs reads the certificates of a ca.pem, all of which must be CAs of one cluster.
+func LoadCAs(path string) (cas []*x509.Certificate, cluster string, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, "", fmt.Errorf("certificate: %w", err)
+	}
+	defer f.Close()
+	blocks, err := readPEMs(f, path, "CERTIFICATE", maxCAs)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, der := range blocks {
+		cert, err := x509.ParseCertificate(der)
+		if err != nil {
+			return nil, "", fmt.Errorf("%s: %w", path, err)
+		}
+		name, err := clusterOf(cert)
+		if err != nil {
+			return nil, "", fmt.Errorf("%s: %w", path, err)
+		}
+		if cluster != "" && name != cluster {
+			return nil, "", fmt.Errorf("%s holds the CAs of clusters %s and %s; want one cluster's", path, cluster, name)
+		}
+		cas, cluster = append(cas, cert), name
+	}
+	return cas, cluster, nil
+}
+
+// clusterOf gives the cluster that a certificate is the CA of.
+func clusterOf(cert *x509.Certificate) (string, error) {
+	if !cert.IsCA || len(cert.URIs) != 1 || cert.URIs[0].Scheme != "tensorgrid" || cert.URIs[0].Path != "/ca" || !validName(cert.URIs[0].Host) {
+		return "", fmt.Errorf("%w: it is no CA of a cluster", ErrIdentity)
+	}
+	return cert.URIs[0].Host, nil
+}
+
+// WriteCAs stores a ca.pem of several certificates, for the time in which a CA is replaced.
+func WriteCAs(dir string, cas ...*x509.Certificate) error {
+	var data []byte
+	for _, c := range cas {
+		data = append(data, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
+	}
+	return writeFile(filepath.Join(dir, CAFile), data, 0o644)
 }
 
 // Write stores a pair as NAME.pem (0644) and NAME.key (0600) in dir. The key is in place before
@@ -235,23 +315,39 @@ func writeFile(path string, data []byte, mode os.FileMode) error {
 	return nil
 }
 
+// openSecret opens a file that holds a secret, and refuses one that others can read or that somebody
+// else owns.
+func openSecret(path string) (*os.File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+	case !info.Mode().IsRegular():
+		err = fmt.Errorf("%s is no regular file", path)
+	case info.Mode().Perm()&0o077 != 0:
+		err = fmt.Errorf("%s has mode %04o, want 0600: %w", path, info.Mode().Perm(), ErrLooseMode)
+	default:
+		if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+			err = fmt.Errorf("%s belongs to uid %d, want %d or root: %w", path, st.Uid, os.Geteuid(), ErrLooseMode)
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
 // LoadKey reads an Ed25519 key and refuses one that others can read or that somebody else owns.
 func LoadKey(path string) (ed25519.PrivateKey, error) {
-	f, err := os.Open(path)
+	f, err := openSecret(path)
 	if err != nil {
 		return nil, fmt.Errorf("key: %w", err)
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, fmt.Errorf("key: %w", err)
-	}
-	if info.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("%s has mode %04o, want 0600: %w", path, info.Mode().Perm(), ErrLooseMode)
-	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
-		return nil, fmt.Errorf("%s belongs to uid %d, want %d or root: %w", path, st.Uid, os.Geteuid(), ErrLooseMode)
-	}
 	block, err := readPEM(f, path, "PRIVATE KEY")
 	if err != nil {
 		return nil, err
@@ -286,6 +382,15 @@ func LoadCert(path string) (*x509.Certificate, error) {
 }
 
 func readPEM(r io.Reader, path, kind string) ([]byte, error) {
+	blocks, err := readPEMs(r, path, kind, 1)
+	if err != nil {
+		return nil, err
+	}
+	return blocks[0], nil
+}
+
+// readPEMs reads 1 to most blocks of one kind, and nothing else.
+func readPEMs(r io.Reader, path, kind string, most int) (blocks [][]byte, err error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxPEM+1))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -293,9 +398,16 @@ func readPEM(r io.Reader, path, kind string) ([]byte, error) {
 	if len(data) > maxPEM {
 		return nil, fmt.Errorf("%s exceeds %d bytes", path, maxPEM)
 	}
-	block, rest := pem.Decode(data)
-	if block == nil || block.Type != kind || len(bytes.TrimSpace(rest)) != 0 {
-		return nil, fmt.Errorf("%s: want one PEM block %q and nothing else", path, kind)
+	for rest := data; len(blocks) == 0 || len(bytes.TrimSpace(rest)) != 0; {
+		var block *pem.Block
+		block, rest = pem.Decode(rest)
+		if block == nil || block.Type != kind || len(blocks) == most {
+			if most == 1 {
+				return nil, fmt.Errorf("%s: want one PEM block %q and nothing else", path, kind)
+			}
+			return nil, fmt.Errorf("%s: want 1 to %d PEM blocks %q and nothing else", path, most, kind)
+		}
+		blocks = append(blocks, block.Bytes)
 	}
-	return block.Bytes, nil
+	return blocks, nil
 }

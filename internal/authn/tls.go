@@ -29,6 +29,7 @@ type Identity struct {
 	checked time.Time
 	stamps  [3]fileStamp
 	cur     *loaded
+	problem error // why files that have changed are not used
 }
 
 type loaded struct {
@@ -37,6 +38,7 @@ type loaded struct {
 	name    string
 	pair    tls.Certificate
 	key     ed25519.PrivateKey
+	cas     []*x509.Certificate
 	roots   *x509.CertPool
 }
 
@@ -140,6 +142,14 @@ func (id *Identity) Client(accept ...Role) *tls.Config {
 	}
 }
 
+func pool(cas []*x509.Certificate) *x509.CertPool {
+	roots := x509.NewCertPool()
+	for _, ca := range cas {
+		roots.AddCert(ca)
+	}
+	return roots
+}
+
 func verifyChain(cs tls.ConnectionState, roots *x509.CertPool, now time.Time) error {
 	if len(cs.PeerCertificates) == 0 {
 		return ErrNobody
@@ -174,10 +184,20 @@ func (id *Identity) current() *loaded {
 	}
 	id.checked = now
 	stamps, err := id.stat()
-	if err != nil || stamps == id.stamps {
+	if err != nil {
+		id.problem = err
 		return id.cur
 	}
-	if next, err := id.load(); err == nil && next.cluster == id.cur.cluster && next.role == id.cur.role {
+	if stamps == id.stamps {
+		id.problem = nil
+		return id.cur
+	}
+	next, err := id.load()
+	if err == nil && (next.cluster != id.cur.cluster || next.role != id.cur.role || next.name != id.cur.name) {
+		err = fmt.Errorf("%s is now of %s %s of cluster %s, this is %s %s of cluster %s", id.paths()[1],
+			next.role, next.name, next.cluster, id.cur.role, id.cur.name, id.cur.cluster)
+	}
+	if id.problem = err; err == nil {
 		id.cur, id.stamps = next, stamps
 	}
 	return id.cur
@@ -202,7 +222,7 @@ func (id *Identity) stat() (s [3]fileStamp, err error) {
 
 func (id *Identity) load() (*loaded, error) {
 	paths := id.paths()
-	ca, err := LoadCert(paths[0])
+	cas, caCluster, err := LoadCAs(paths[0])
 	if err != nil {
 		return nil, err
 	}
@@ -222,15 +242,17 @@ func (id *Identity) load() (*loaded, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", paths[1], err)
 	}
-	roots := x509.NewCertPool()
-	roots.AddCert(ca)
+	if cluster != caCluster {
+		return nil, fmt.Errorf("%s is of cluster %s, %s of cluster %s", paths[1], cluster, paths[0], caCluster)
+	}
+	roots := pool(cas)
 	if _, err := cert.Verify(x509.VerifyOptions{
 		Roots: roots, CurrentTime: id.now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
 	}); err != nil {
 		return nil, fmt.Errorf("%s: %w", paths[1], err)
 	}
 	return &loaded{
-		cluster: cluster, role: role, name: name, key: key, roots: roots,
+		cluster: cluster, role: role, name: name, key: key, cas: cas, roots: roots,
 		pair: tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key, Leaf: cert},
 	}, nil
 }
