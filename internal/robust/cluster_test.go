@@ -530,3 +530,11 @@ func unavailable(err error) bool {
 	}
 	return false
 }
+
+// shell is a line of sh as the user.
+func (c *cluster) shell(line string) *exec.Cmd {
+	cmd := exec.Command("/bin/sh", "-c", line)
+	cmd.Dir = c.path("work")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: userUID, Gid: userUID}}
+	return cmd
+}
