@@ -1,0 +1,89 @@
+package authn
+
+import (
+	"context"
+	"crypto/rand"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestExpiryTexts(t *testing.T) {
+	e := Expiry{Name: "c1", NotBefore: epoch, NotAfter: epoch.Add(30 * 24 * time.Hour), CA: epoch.Add(CALife)}
+	for _, tt := range []struct {
+		after time.Duration
+		want  string
+	}{
+		{0, ""},
+		{22 * 24 * time.Hour, ""},
+		{23 * 24 * time.Hour, "ends in 7 days, at 2026-02-01T03:04:05Z; renew it (gctl pki renew c1)"},
+		{29*24*time.Hour + time.Hour, "ends in 23 h"},
+		{30 * 24 * time.Hour, "ended at 2026-02-01T03:04:05Z"},
+	} {
+		if got := e.Warning(epoch.Add(tt.after)); (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
+			t.Errorf("after %v: %q, want %q", tt.after, got, tt.want)
+		}
+	}
+	if got := e.RenewAt(); got != epoch.Add(20*24*time.Hour) {
+		t.Errorf("renewal at %v", got)
+	}
+	e.NotAfter = epoch.Add(2 * CALife)
+	if got := e.Warning(epoch.Add(CALife - 10*24*time.Hour)); !strings.Contains(got, "CA ends in 10 days") {
+		t.Errorf("CA: %q", got)
+	}
+}
+
+// TestWatchExpiry: silence, then one warning a day, one at the end, and silence again after a renewal.
+func TestWatchExpiry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		p := newPKI(t, "blue", start)
+		write := func(at time.Time) {
+			pair, err := p.ca.Issue(RoleCtld, "c1", 30*24*time.Hour, rand.Reader, at)
+			if err == nil {
+				err = pair.Write(p.dir, "c1")
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		write(start)
+		id := p.open(t, "c1", time.Now)
+		var told []string
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { id.WatchExpiry(ctx, func(text string) { told = append(told, text) }); close(done) }()
+		sleep := func(d time.Duration) []string {
+			told = nil
+			time.Sleep(d)
+			synctest.Wait()
+			return told
+		}
+		if got := sleep(22 * 24 * time.Hour); len(got) != 0 {
+			t.Errorf("in the first 22 days: %v", got)
+		}
+		if got := sleep(7 * 24 * time.Hour); len(got) < 6 || len(got) > 7 {
+			t.Errorf("in a week before the end %d warnings, want one a day: %v", len(got), got)
+		}
+		if got := sleep(2 * 24 * time.Hour); len(got) < 2 || !strings.Contains(got[len(got)-1], "ended") {
+			t.Errorf("at the end: %v", got)
+		}
+		write(time.Now())
+		sleep(time.Hour)
+		if got := sleep(2 * 24 * time.Hour); len(got) != 0 {
+			t.Errorf("after the renewal: %v", got)
+		}
+		// A renewal that went wrong is told at once, although the old pair is still good.
+		if err := os.WriteFile(filepath.Join(p.dir, "c1.pem"), []byte("nonsense"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got := sleep(time.Hour); len(got) != 1 || !strings.Contains(got[0], "not used") {
+			t.Errorf("with a broken file: %v", got)
+		}
+		cancel()
+		<-done
+	})
+}
