@@ -22,11 +22,11 @@ const (
 
 // run is what a session knows of one run on its node.
 type run struct {
-	sent     time.Time // launch; zero = not in this session
+	sent     time.Time // launch, an instant; zero = not in this session
 	answered bool      // it is there, or known not to be
 	over     bool      // the agent said that it has ended or could not be started
 	kills    int
-	killed   time.Time // last kill
+	killed   time.Time // last kill, an instant
 	why      nodepb.Kill_Why
 	seq      uint32 // last signal sent
 	signals  int    // sent and not answered
@@ -40,7 +40,7 @@ type desk struct {
 	kills    []*nodepb.Kill
 	limits   []*nodepb.StepLimit
 	forget   []*nodepb.StepKey
-	next     time.Time // when to look again even if nothing changes; zero = never
+	next     time.Time // instant at which to look again even if nothing changes; zero = never
 }
 
 // by makes sure that the next look is not later than t.
@@ -70,7 +70,7 @@ func (s *session) drive() error {
 		}
 		wait := time.Hour
 		if !d.next.IsZero() {
-			wait = max(d.next.Sub(s.l.Now()), time.Millisecond)
+			wait = max(d.next.Sub(s.l.instant()), time.Millisecond)
 		}
 		timer.Reset(wait)
 		select {
@@ -89,7 +89,7 @@ func (s *session) look(view state.Viewer) (*desk, error) {
 	if n == nil {
 		return nil, errGone
 	}
-	now, d := s.l.Now(), &desk{}
+	now, d := s.l.instant(), &desk{}
 	wanted := make(map[runKey]bool, len(n.Jobs))
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,7 +116,7 @@ func (s *session) look(view state.Viewer) (*desk, error) {
 			continue
 		}
 		if r == nil || !r.answered && r.sent.IsZero() {
-			if cool.IsZero() && waiting < maxOutstanding && !j.State.Ended() {
+			if cool.IsZero() && waiting < maxOutstanding && !j.State.Ended() && s.mayLaunch(j, k) {
 				waiting++
 				d.launches = append(d.launches, j)
 				s.runs[k] = &run{sent: now, limit: nodeLimit(view, j), limited: true}
@@ -191,7 +191,7 @@ func (s *session) kill(d *desk, view state.Viewer, j *state.Job, k runKey, r *ru
 	}
 	r.kills, r.killed, r.why = r.kills+1, now, nodepb.Kill_Why(j.Kill)
 	d.kills = append(d.kills, &nodepb.Kill{Key: k.proto(), Signal: j.KillSignal, How: how, KillWaitMs: wait.Milliseconds(),
-		Why: r.why, Note: killNote(j, s.node, now)})
+		Why: r.why, Note: killNote(j, s.node, s.l.Now())})
 	if r.kills == 1 {
 		d.by(now.Add(wait + killMargin))
 	} else {
@@ -234,7 +234,7 @@ func killNote(j *state.Job, node string, now time.Time) string {
 // Report acknowledgements wait for company.
 func (s *session) answer(company bool) error {
 	s.mu.Lock()
-	beat, acks, reads := s.beat, s.acks, s.reads
+	beat, proven, acks, reads := s.beat, s.proven, s.acks, s.reads
 	if company || s.acksDue || beat != nil || len(acks) >= maxBatch {
 		s.acks, s.acksDue = nil, false
 	} else {
@@ -246,6 +246,7 @@ func (s *session) answer(company bool) error {
 		if err := s.stream.Send(&nodepb.ControllerMessage{Of: &nodepb.ControllerMessage_HeartbeatAck{HeartbeatAck: beat}}); err != nil {
 			return err
 		}
+		s.acknowledged(proven)
 	}
 	for _, part := range parts(acks) {
 		if err := s.stream.Send(&nodepb.ControllerMessage{Of: &nodepb.ControllerMessage_Acks{Acks: &nodepb.ReportAcks{Keys: part}}}); err != nil {

@@ -1,6 +1,7 @@
 package leader
 
 import (
+	"maps"
 	"sync"
 	"time"
 )
@@ -15,8 +16,11 @@ const maxCoolDown = 5 * time.Minute
 // are kept here only. It outlives sessions.
 type health struct {
 	mu        sync.Mutex
-	heard     time.Time // last message; zero = none in this term
-	renewed   time.Time // last heartbeat that was acknowledged: leases count from before it
+	heard     time.Time // last message, an instant; zero = none in this term
+	seen      time.Time // the same by the wall clock, for people
+	renewed   time.Time // instant of the last heartbeat that was acknowledged: leases count from before it
+	ahead     int64     // what the node's wall clock is ahead of our instants, ms
+	clocked   bool      // ahead is known
 	load      float64
 	freeMem   int64
 	steps     uint32
@@ -24,8 +28,12 @@ type health struct {
 	missing   []string
 	connected bool
 	strikes   int       // launches in a row that were not answered
-	coolUntil time.Time // no new launches before
+	coolUntil time.Time // instant before which no new launches go there
 	drained   bool      // the strikes have been acted upon
+
+	// What has become of the launches that this term has to send: sent to the agent, or given up before
+	// that. A launch is never both.
+	sent, unsent map[runKey]bool
 }
 
 // NodeInfo is what is known of a node beyond the replicated state.
@@ -48,7 +56,7 @@ func (l *Leader) NodeInfo(name string) (info NodeInfo, ok bool) {
 	h := t.health(name)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return NodeInfo{Load: h.load, FreeMem: h.freeMem, Steps: h.steps, LastSeen: h.heard, Connected: h.connected,
+	return NodeInfo{Load: h.load, FreeMem: h.freeMem, Steps: h.steps, LastSeen: h.seen, Connected: h.connected,
 		Problem: h.problem, LimitsMissing: h.missing}, true
 }
 
@@ -64,7 +72,7 @@ func (t *term) health(name string) *health {
 	return h
 }
 
-// lastHeard is when the node was last heard, not before the term began: a new leader gives every
+// lastHeard is the instant at which the node was last heard, not before the term began: a new leader gives every
 // node a full window.
 func (t *term) lastHeard(name string) time.Time {
 	h := t.health(name)
@@ -87,6 +95,72 @@ func (h *health) strike(now time.Time, timeout time.Duration) (drain bool) {
 	}
 	h.drained = true
 	return true
+}
+
+// clock notes what the node's wall clock showed at that instant; 0 = it did not say.
+func (h *health) clock(ms int64, at time.Time) {
+	if ms > 0 {
+		h.ahead, h.clocked = ms-at.UnixMilli(), true
+	}
+}
+
+// nodeClock is what the node's wall clock shows now, as far as the node has said; else it is ours. The
+// node judges by its own clock until when a credential is valid.
+func (l *Leader) nodeClock(name string) time.Time {
+	if t := l.current(); t != nil {
+		h := t.health(name)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.clocked {
+			return time.UnixMilli(l.instant().UnixMilli() + h.ahead)
+		}
+	}
+	return l.Now()
+}
+
+// send tells whether a launch may go out, and notes that it does: it may not when the run was given up.
+func (h *health) send(k runKey) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.unsent[k] {
+		return false
+	}
+	if h.sent == nil {
+		h.sent = map[runKey]bool{}
+	}
+	h.sent[k] = true
+	return true
+}
+
+// giveUp tells whether the agent has surely not got the launch from this term, and sees to it that it
+// never will.
+func (h *health) giveUp(k runKey) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.sent[k] {
+		return false
+	}
+	if h.unsent == nil {
+		h.unsent = map[runKey]bool{}
+	}
+	h.unsent[k] = true
+	return true
+}
+
+// prune forgets launches whose runs are over.
+func (h *health) prune(over func(runKey) bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	gone := func(k runKey, _ bool) bool { return over(k) }
+	maps.DeleteFunc(h.sent, gone)
+	maps.DeleteFunc(h.unsent, gone)
+}
+
+// struck tells whether the agent has left so many launches unanswered that its node was drained for that.
+func (h *health) struck() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.drained
 }
 
 // answered ends the row of unanswered launches.

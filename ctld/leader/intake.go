@@ -3,7 +3,6 @@ package leader
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/tensorgrid/tensorgrid/api/logpb"
 	"github.com/tensorgrid/tensorgrid/ctld/replica"
@@ -131,7 +130,7 @@ type foreseer interface {
 
 // foresee gives the view to plan on: the state as it will be when what agents said is applied, as far
 // as that is plain, or the state as it is.
-func foresee(view state.Viewer, now time.Time, said []*offer) state.Viewer {
+func foresee(view state.Viewer, now int64, said []*offer) state.Viewer {
 	f, ok := view.(foreseer)
 	if !ok || len(said) == 0 {
 		return view
@@ -147,7 +146,7 @@ func foresee(view state.Viewer, now time.Time, said []*offer) state.Viewer {
 	if len(reports) == 0 {
 		return view
 	}
-	return f.Foresee(now.UnixMilli(), reports)
+	return f.Foresee(now, reports)
 }
 
 // capacityOf is the view's version of what could let a waiting job start.

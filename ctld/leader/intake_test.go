@@ -238,7 +238,7 @@ func TestIntakeGivesOneEntrysWorth(t *testing.T) {
 func TestRestEndsWhenAgentsSpeak(t *testing.T) {
 	inBench(t, func(b *bench) {
 		l, _, _, _, first := busy(b, 1)
-		p := &planner{l: l, t: l.current(), fresh: true, rest: time.Now().Add(time.Minute), breath: time.Now()}
+		p := &planner{l: l, t: l.current(), fresh: true, rest: l.instant().Add(time.Minute), breath: l.instant()}
 		p.memory.forget()
 		view := l.Log.View()
 		if again, wait := p.round(view, nil); again || wait != time.Minute {

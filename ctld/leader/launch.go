@@ -55,7 +55,7 @@ func (l *Leader) buildLaunch(view state.Viewer, j *state.Job, node string) (*nod
 
 // credential fills in all but the payload's digest.
 func (l *Leader) credential(view state.Viewer, j *state.Job, node string) *cred.Launch {
-	spec, now, cfg := j.Spec, l.Now(), view.Config()
+	spec, now, cfg := j.Spec, l.nodeClock(node), view.Config()
 	in, out, errs := l.files(view, j, node)
 	shared := true
 	if p := view.Partition(j.Partition); p != nil {

@@ -4,6 +4,7 @@
 package leader
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"errors"
@@ -74,7 +75,8 @@ type Leader struct {
 	envs userEnvs
 
 	mu       sync.Mutex
-	term     *term // nil while this controller does not lead
+	term     *term         // nil while this controller does not lead
+	news     chan struct{} // closed when term changes
 	sessions map[string]*session
 }
 
@@ -82,7 +84,8 @@ type Leader struct {
 type term struct {
 	ctx    context.Context
 	number uint64
-	began  time.Time
+	began  time.Time // instant
+	since  int64     // the state's time before anything of this term was in it, Unix ms; ours when it had none
 
 	prove  chan struct{} // a heartbeat waits for proveLoop
 	leased atomic.Bool   // runs had leases when timerLoop last looked
@@ -101,8 +104,11 @@ func New(d Deps) *Leader {
 		start := time.Now()
 		d.Elapsed = func() time.Duration { return time.Since(start) }
 	}
-	return &Leader{Deps: d, sessions: map[string]*session{}}
+	return &Leader{Deps: d, news: make(chan struct{}), sessions: map[string]*session{}}
 }
+
+// instant is the present in elapsed time. Instants are compared with each other only: they have no date.
+func (l *Leader) instant() time.Time { return time.Unix(0, 0).Add(l.Elapsed()) }
 
 // Run leads whenever the replica does, until ctx ends.
 func (l *Leader) Run(ctx context.Context) {
@@ -121,30 +127,35 @@ func (l *Leader) lead(ctx, won context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(won, cancel)()
-	t := &term{ctx: ctx, number: l.Log.Status().Term, began: l.Now(), prove: make(chan struct{}, 1),
+	t := &term{ctx: ctx, number: l.Log.Status().Term, began: l.instant(), since: cmp.Or(l.Log.View().Time(), l.Now().UnixMilli()), prove: make(chan struct{}, 1),
 		intake: newIntake(), nodes: map[string]*health{}}
 	l.Logger.Info("leading", "term", t.number)
 	if !l.configure(ctx) {
 		return
 	}
 	t.leased.Store(leased(l.Log.View()))
-	l.mu.Lock()
-	l.term = t
-	l.mu.Unlock()
+	l.setTerm(t)
 	var loops sync.WaitGroup
-	for _, loop := range []func(*term){l.planLoop, l.livenessLoop, l.timerLoop, l.proveLoop} {
+	for _, loop := range []func(*term){l.planLoop, l.livenessLoop, l.timerLoop, l.proveLoop, l.fenceLoop, l.featureLoop, l.hashLoop} {
 		loops.Go(func() { loop(t) })
 	}
 	loops.Wait()
-	l.mu.Lock()
-	l.term = nil
-	open := l.sessions
-	l.sessions = map[string]*session{}
-	l.mu.Unlock()
+	open := l.setTerm(nil)
 	for _, s := range open {
 		s.end(errNotLeading)
 	}
 	l.Logger.Info("leading no more", "term", t.number)
+}
+
+// setTerm changes the term and tells those who wait for that. It gives the sessions of the one before.
+func (l *Leader) setTerm(t *term) (open map[string]*session) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.term = t
+	close(l.news)
+	l.news = make(chan struct{})
+	open, l.sessions = l.sessions, map[string]*session{}
+	return open
 }
 
 // errNotLeading ends the sessions of a term that is over.

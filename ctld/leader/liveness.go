@@ -40,7 +40,7 @@ func (l *Leader) judge(t *term, n *state.Node, interval time.Duration) *logpb.No
 	if n.State == node.Future {
 		return nil
 	}
-	quiet := l.Now().Sub(t.lastHeard(n.Name))
+	quiet := l.instant().Sub(t.lastHeard(n.Name))
 	flagged := n.Flags&node.NotResponding != 0
 	down := l.Config().SlurmdTimeout // 0: never
 	switch {

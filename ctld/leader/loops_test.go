@@ -181,7 +181,8 @@ func TestLeaseOver(t *testing.T) {
 		l, _ := b.lead("c1")
 		a := b.connect(l, "n1")
 		a.beat()
-		ids := b.submit(&job.Spec{NodeList: "n1"})
+		ids := b.submit(&job.Spec{NodeList: "n1", Requeue: 1})
+		time.Sleep(2 * time.Second) // it goes out behind an acknowledgement
 		a.started(a.launches())
 		a.cancel()
 		time.Sleep(10 * time.Minute)

@@ -35,6 +35,9 @@ const slowPlan = 5 * time.Millisecond
 // staleDelay is the pause after a plan of which nothing was taken, unless something changes before.
 const staleDelay = time.Second
 
+// lookAtClock is how often the wall clock is looked at while a job waits for its time.
+const lookAtClock = time.Minute
+
 // confirmPlan is when a plan that left nothing open is made again, although nothing has changed.
 const confirmPlan = 100 * time.Millisecond
 
@@ -49,7 +52,7 @@ func takenOf(results []fsm.Result) (n int) {
 // told is a verdict that the state has.
 type told struct {
 	sched.ClassReason
-	at time.Time
+	at time.Time // instant
 }
 
 // planMemory is what the plan loop remembers of its term.
@@ -66,9 +69,10 @@ type planner struct {
 
 	fresh   bool      // plan whatever the capacity is
 	planned uint64    // capacity version of the last plan
-	next    int64     // Unix ms at which to plan although nothing has changed; 0 = never
-	rest    time.Time // no plan before, unless an agent has said something
-	breath  time.Time // not before this either, when sessions put it into the log by themselves
+	next    int64     // the state's time, Unix ms, at which a job may start that waits for it; 0 = none does
+	again   time.Time // instant at which to plan although nothing has changed; zero = never
+	rest    time.Time // instant before which no plan is made, unless an agent has said something
+	breath  time.Time // nor before this one, when sessions put it into the log by themselves
 }
 
 // planLoop plans when something has changed that could let a job start, or a begin time has come.
@@ -104,11 +108,10 @@ func (l *Leader) planLoop(t *term) {
 // round puts what agents said, and a plan when one is due, into the log. It tells whether there is
 // more to do now, else how long nothing is if nothing changes.
 func (p *planner) round(view state.Viewer, said []*offer) (again bool, wait time.Duration) {
-	began := p.l.Now()
-	guess := foresee(view, began, said)
+	began, now := p.l.instant(), max(p.l.Now().UnixMilli(), view.Time())
+	guess := foresee(view, now, said)
 	capacity := capacityOf(guess)
-	now := max(began.UnixMilli(), view.Time())
-	due := p.fresh || capacity != p.planned || p.next > 0 && now >= p.next
+	due := p.fresh || capacity != p.planned || p.next > 0 && now >= p.next || !p.again.IsZero() && !began.Before(p.again)
 	if left := p.rest.Sub(began); due && left > 0 && len(said) == 0 {
 		return false, left
 	}
@@ -116,9 +119,9 @@ func (p *planner) round(view state.Viewer, said []*offer) (again bool, wait time
 	var d *sched.Decision
 	if due {
 		d = sched.Plan(guess.Sched(), now, p.l.Policy)
-		p.planned, p.next, p.fresh = capacity, d.Wake, false
+		p.planned, p.next, p.again, p.fresh = capacity, d.Wake, time.Time{}, false
 		for i := range d.Starts {
-			d.Starts[i].Lease = p.l.Config().JobLease.Milliseconds()
+			d.Starts[i].Lease = p.l.leaseOf(guess, &d.Starts[i]).Milliseconds()
 		}
 		hold := oversize(d)
 		if len(hold) > 0 {
@@ -126,8 +129,8 @@ func (p *planner) round(view state.Viewer, said []*offer) (again bool, wait time
 		}
 		p.memory.compare(guess)
 		reasons, later := p.memory.commands(d, began)
-		if later && (p.next == 0 || p.next > now+reasonQuiet.Milliseconds()) {
-			p.next = now + reasonQuiet.Milliseconds()
+		if later {
+			p.by(began.Add(reasonQuiet))
 		}
 		cmds = append(append(cmds, reasons...), hold...)
 		p.pace(began, len(d.Starts))
@@ -135,19 +138,30 @@ func (p *planner) round(view state.Viewer, said []*offer) (again bool, wait time
 	if len(cmds) > 0 {
 		results, err := p.l.propose(p.t.ctx, cmds...)
 		settle(said, err)
-		p.outcome(view, guess, d, now, results, err)
+		p.outcome(view, guess, d, results, err)
 		return true, 0
 	}
-	if p.next == 0 {
-		return false, time.Hour
+	wait = time.Hour
+	if p.next > 0 { // by the wall clock, which may be set meanwhile
+		wait = min(lookAtClock, time.Duration(max(p.next-now, 1))*time.Millisecond)
 	}
-	return false, time.Duration(max(p.next-now, 1)) * time.Millisecond
+	if !p.again.IsZero() {
+		wait = min(wait, max(p.again.Sub(began), time.Millisecond))
+	}
+	return false, wait
+}
+
+// by makes sure that the next plan is not later than the instant.
+func (p *planner) by(instant time.Time) {
+	if p.again.IsZero() || instant.Before(p.again) {
+		p.again = instant
+	}
 }
 
 // pace lets a plan that starts nothing be followed by a rest, and turns agents' words away from the
 // loop while plans take long: reports must not wait for them.
 func (p *planner) pace(began time.Time, starts int) {
-	took := p.l.Now().Sub(began)
+	took := p.l.instant().Sub(began)
 	p.t.intake.open(took <= slowPlan)
 	p.rest, p.breath = time.Time{}, time.Time{}
 	if starts == 0 {
@@ -157,7 +171,7 @@ func (p *planner) pace(began time.Time, starts int) {
 }
 
 // outcome notes what became of a round's proposal. d is nil when there was no plan in it.
-func (p *planner) outcome(before, guess state.Viewer, d *sched.Decision, now int64, results []fsm.Result, err error) {
+func (p *planner) outcome(before, guess state.Viewer, d *sched.Decision, results []fsm.Result, err error) {
 	if err != nil {
 		p.memory.forget()
 		p.fresh = true
@@ -172,7 +186,7 @@ func (p *planner) outcome(before, guess state.Viewer, d *sched.Decision, now int
 		p.l.Logger.Info("starts not taken", "planned", len(d.Starts), "taken", taken, "base", d.Base)
 		// More may fit where a part of the plan was stale.
 		if p.fresh = taken > 0; !p.fresh {
-			p.next = now + staleDelay.Milliseconds()
+			p.by(p.l.instant().Add(staleDelay))
 		}
 		return
 	}
@@ -184,9 +198,7 @@ func (p *planner) outcome(before, guess state.Viewer, d *sched.Decision, now int
 	case taken > 0 && (!exact || taken >= cmp.Or(p.l.Policy.MaxStarts, sched.MaxStarts)):
 		p.fresh = true
 	case taken > 0: // what a plan leaves does not fit; once things are quiet it is looked at again
-		if soon := now + confirmPlan.Milliseconds(); p.next == 0 || p.next > soon {
-			p.next = soon
-		}
+		p.by(p.l.instant().Add(confirmPlan))
 	case !exact && guess != before:
 		p.fresh = true
 	}

@@ -77,6 +77,7 @@ func (s *session) heartbeat(b *nodepb.Heartbeat) {
 	s.heard(func(h *health) {
 		news = b.GetProblem() != "" && b.GetProblem() != h.problem
 		h.load, h.freeMem, h.steps, h.problem = b.GetLoad(), b.GetFreeMem(), b.GetSteps(), clip(b.GetProblem())
+		h.clock(b.GetSentMs(), h.heard)
 	})
 	switch {
 	case news:
@@ -86,7 +87,7 @@ func (s *session) heartbeat(b *nodepb.Heartbeat) {
 	}
 	ack := &nodepb.HeartbeatAck{Seq: b.GetSeq(), Term: s.t.number}
 	s.mu.Lock()
-	if s.l.Config().JobLease > 0 || s.t.leased.Load() {
+	if s.l.leases(s.l.Log.View()) || s.t.leased.Load() {
 		s.unproven = ack
 		s.mu.Unlock()
 		select {
@@ -95,7 +96,7 @@ func (s *session) heartbeat(b *nodepb.Heartbeat) {
 		}
 		return
 	}
-	s.beat = ack
+	s.beat, s.proven = ack, false
 	s.mu.Unlock()
 	s.wake()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -49,6 +50,8 @@ type session struct {
 	acks              []*nodepb.StepKey
 	acksDue           bool                 // they go now
 	beat              *nodepb.HeartbeatAck // to be sent
+	proven            bool                 // beat renews leases: a majority has confirmed this leader since it was asked for
+	renews            bool                 // the last acknowledgement that went out was such a one
 	unproven, checked *nodepb.HeartbeatAck // waits for proveLoop; is in its hands
 	reads             []*nodepb.ReadOutput
 	waits             map[uint64]*output
@@ -78,7 +81,7 @@ func (l *Leader) Session(st stream) error {
 	if err := checkHello(hello, caller.Name, l.Config().ClusterName); err != nil {
 		return err
 	}
-	t := l.current()
+	t := l.await(st.Context())
 	if t == nil {
 		return l.refer(st)
 	}
@@ -109,7 +112,46 @@ func (l *Leader) welcome(t *term) *nodepb.ControllerMessage {
 	return &nodepb.ControllerMessage{Of: &nodepb.ControllerMessage_Welcome{Welcome: &nodepb.Welcome{
 		Leader: l.Name, HeartbeatMs: c.HeartbeatInterval.Milliseconds(), KillWaitMs: c.KillWait.Milliseconds(), Term: t.number,
 		SharedFs: true, Prolog: c.Prolog, Epilog: c.Epilog, PrologTimeoutMs: c.PrologEpilogTimeout.Milliseconds(),
+		Controllers: l.members(),
 	}}}
+}
+
+// members lists where agents reach the controllers.
+func (l *Leader) members() []*nodepb.ControllerAddress {
+	if l.Controllers == nil {
+		return nil
+	}
+	return l.Controllers()
+}
+
+// awaitLeader is how long a controller that knows of no leader keeps an agent waiting: an election is
+// over sooner, and the agent is told at once. It is shorter than agents wait for a welcome. lookForLeader
+// is how often it looks.
+const (
+	awaitLeader   = 4 * time.Second
+	lookForLeader = 50 * time.Millisecond
+)
+
+// await gives the term, nil when another leads or nobody has come to lead in awaitLeader.
+func (l *Leader) await(ctx context.Context) *term {
+	for end := l.instant().Add(awaitLeader); ; {
+		l.mu.Lock()
+		t, news := l.term, l.news
+		l.mu.Unlock()
+		leader, _ := l.Log.Leader()
+		if t != nil || leader != "" && leader != l.Name || !l.instant().Before(end) {
+			return t
+		}
+		look := time.NewTimer(lookForLeader)
+		select {
+		case <-ctx.Done():
+			look.Stop()
+			return nil
+		case <-news:
+			look.Stop()
+		case <-look.C:
+		}
+	}
 }
 
 // checkHello refuses an agent that is not who its certificate says, or of another cluster.
@@ -156,7 +198,10 @@ func (l *Leader) open(t *term, st stream, name string, hello *nodepb.Hello) *ses
 		older.end(errReplaced)
 	}
 	l.sessions[name] = s
-	s.heard(func(h *health) { h.connected, h.missing = true, hello.GetLimitsMissing() })
+	s.heard(func(h *health) {
+		h.connected, h.missing = true, hello.GetLimitsMissing()
+		h.clock(hello.GetNowMs(), h.heard)
+	})
 	return s
 }
 
@@ -254,7 +299,7 @@ func batchHost(j *state.Job, name string) bool {
 func (s *session) heard(note func(*health)) {
 	s.health.mu.Lock()
 	defer s.health.mu.Unlock()
-	s.health.heard = s.l.Now()
+	s.health.heard, s.health.seen = s.l.instant(), s.l.Now()
 	if note != nil {
 		note(s.health)
 	}

@@ -75,7 +75,7 @@ func TestLeaseOfFirstNode(t *testing.T) {
 		a, second := b.connect(l, "n1"), b.connect(l, "n2")
 		a.beat()
 		second.beat()
-		ids := b.submit(&job.Spec{MinNodes: 2, MaxNodes: 2})
+		ids := b.submit(&job.Spec{MinNodes: 2, MaxNodes: 2, Requeue: 1})
 		synctest.Wait()
 		first := a
 		if b.job(ids[0]).Allocs[0].Node == "n2" {
@@ -221,7 +221,7 @@ func TestLeaseAfterReload(t *testing.T) {
 		b.cfg.JobLease = 10 * time.Minute
 		l, _ := b.lead("c1")
 		a := b.connect(l, "n1")
-		b.submit(&job.Spec{NodeList: "n1"})
+		b.submit(&job.Spec{NodeList: "n1", Requeue: 1})
 		a.started(a.launches())
 		time.Sleep(timerInterval)
 		b.cfg.JobLease = 0

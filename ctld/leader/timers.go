@@ -1,6 +1,7 @@
 package leader
 
 import (
+	"maps"
 	"time"
 
 	"github.com/tensorgrid/tensorgrid/api/logpb"
@@ -32,6 +33,7 @@ func (l *Leader) timerLoop(t *term) {
 	defer tick.Stop()
 	proposed := map[timerKey]bool{}
 	purged := t.began
+	running := map[timerKey]time.Time{}
 	for {
 		select {
 		case <-t.ctx.Done():
@@ -39,7 +41,7 @@ func (l *Leader) timerLoop(t *term) {
 		case <-tick.C:
 		}
 		view := l.Log.View()
-		due := l.dueTimers(t, view)
+		due := l.dueTimers(view, running)
 		t.leased.Store(leased(view))
 		seen := make(map[timerKey]bool, len(due))
 		var cmds []*logpb.Command
@@ -52,9 +54,9 @@ func (l *Leader) timerLoop(t *term) {
 			}
 		}
 		proposed = seen
-		if now := l.Now(); now.Sub(purged) >= purgeInterval {
+		if now := l.instant(); now.Sub(purged) >= purgeInterval {
 			purged = now
-			if cmd := l.purge(view); cmd != nil {
+			if cmd := l.purge(t, view); cmd != nil {
 				cmds = append(cmds, cmd)
 			}
 		}
@@ -66,34 +68,52 @@ func (l *Leader) timerLoop(t *term) {
 	}
 }
 
-// dueTimers lists the timers whose moment has come.
-func (l *Leader) dueTimers(t *term, view state.Viewer) []timerKey {
-	now := l.Now()
+// dueTimers lists the timers whose moment has come. running holds since which instant this term has
+// known each run that has a limit: a limit is elapsed time, and neither a start that an earlier leader
+// wrote down nor a wall clock that was set since says how much has elapsed. The node's shepherd keeps
+// the limit exactly; what is done here is for one that does not, and comes late after a failover.
+func (l *Leader) dueTimers(view state.Viewer, running map[timerKey]time.Time) []timerKey {
+	now := l.instant()
 	cfg := view.Config()
 	var due []timerKey
+	known := make(map[timerKey]time.Time, len(running))
 	for j := range view.Active() {
-		if j.State == job.Running && j.Kill == job.WhyNone && j.TimeLimit > 0 && j.Start > 0 {
-			end := j.Start + j.TimeLimit + cfg.OverTimeLimit + cfg.KillWait + limitMargin.Milliseconds()
-			if now.UnixMilli() >= end {
-				due = append(due, timerKey{j.ID, j.Run, "time_limit"})
-			}
+		if j.State != job.Running || j.Kill != job.WhyNone || j.TimeLimit <= 0 || j.Start <= 0 {
+			continue
 		}
-		if l.leaseOver(t, view, j, now) {
-			due = append(due, timerKey{j.ID, j.Run, "lease_over"})
+		k := timerKey{j.ID, j.Run, "time_limit"}
+		since, ok := running[k]
+		if !ok {
+			since = now
+		}
+		known[k] = since
+		limit := time.Duration(j.TimeLimit+cfg.OverTimeLimit+cfg.KillWait) * time.Millisecond
+		if now.Sub(since) >= limit+limitMargin {
+			due = append(due, k)
 		}
 	}
+	clear(running)
+	maps.Copy(running, known)
 	return due
 }
 
 // purge gives the command that lets old ended records go, nil when there are none.
-func (l *Leader) purge(view state.Viewer) *logpb.Command {
+func (l *Leader) purge(t *term, view state.Viewer) *logpb.Command {
 	cfg := l.Config()
-	before := l.Now().Add(-cfg.MinJobAge).UnixMilli()
+	now := l.steady(t)
+	before := now.Add(-cfg.MinJobAge).UnixMilli()
 	all, pending, running := view.Counts()
-	if all-pending-running <= int(cfg.MaxEndedJobs) && !anyEndedBefore(view, before) && !staleBlobs(view, l.Now()) {
+	if all-pending-running <= int(cfg.MaxEndedJobs) && !anyEndedBefore(view, before) && !staleBlobs(view, now) {
 		return nil
 	}
 	return &logpb.Command{Of: &logpb.Command_Purge{Purge: &logpb.Purge{EndedBeforeMs: before, Keep: cfg.MaxEndedJobs, Max: maxPurge}}}
+}
+
+// steady is a wall clock that does not jump: what the state's clock showed when the term began, and
+// what has elapsed since. A wall clock that is set forward lets no record go before its time; that the
+// time in which nothing was put into the log before the term is left out only keeps records longer.
+func (l *Leader) steady(t *term) time.Time {
+	return time.UnixMilli(min(t.since, l.Now().UnixMilli())).Add(l.instant().Sub(t.began))
 }
 
 // staleBlobs tells whether there are blobs that no job has referred to for so long that a purge
