@@ -71,6 +71,8 @@ var rules = []rule{
 	{"nodeagent/shepherd", with(six, "nodeagent/cgroup", "nodeagent/launch", "internal/fault"), []string{"google.golang.org/grpc", "google.golang.org/protobuf"}},
 	{"nodeagent/launcher", with(six, "nodeagent/cgroup", "nodeagent/launch/...", "nodeagent/sandbox", "internal/version"), []string{"google.golang.org/grpc", "google.golang.org/protobuf"}},
 	{"nodeagent/stepd", with(six, "nodeagent/cgroup", "nodeagent/launch", "nodeagent/shepherd", "internal/version"), []string{"google.golang.org/grpc", "google.golang.org/protobuf"}},
+	{"nodeagent/enroll", []string{"internal/authn", "api/nodepb"}, []string{"github.com/consensys/gnark"}},
+	{"nodeagent/login", []string{"internal/authn", "api/steppb"}, []string{"github.com/consensys/gnark"}},
 	{"nodeagent/...", with(six, "conf", "internal/...", "gres/...", "nodeagent/...", "api/nodepb", "api/steppb"), []string{"github.com/consensys/gnark"}},
 	{"cli/...", with(six, "conf", "internal/...", "cli/...", "api/ctldpb", "api/steppb"), []string{"github.com/hashicorp/raft", "github.com/consensys/gnark", "github.com/ethereum/go-ethereum", "database/sql"}},
 }

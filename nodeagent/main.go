@@ -20,6 +20,8 @@ import (
 )
 
 const usage = `Usage: gnoded [--conf FILE] [--node NAME] [--launcher SOCKET] [--spool DIR]
+       gnoded --login [--conf FILE] [--node NAME]
+       gnoded join --controller HOST:PORT --name NAME --token-file FILE|-
        gnoded -C
 
 The agent of one compute node. Steps go on while it is stopped, and are found again.
@@ -29,22 +31,27 @@ The agent of one compute node. Steps go on while it is stopped, and are found ag
       --launcher SOCK  socket of gnode-launch (default: launcher.sock in NodeRunDir)
       --spool DIR      the node's spool (default: SlurmdSpoolDir)
       --allow-root     stay root; without it gnoded gives up root for AgentUser before it opens the network
+      --login          serve a login host's users instead: vouch for them to the controllers (LoginSocket)
   -C, --print          print this host's NodeName line for grid.conf and end
   -V, --version        print the version and end
   -h, --help           print this and end
 
+"gnoded join --help" shows how a host gets its first certificate.
 Example: gnoded --conf /etc/tensorgrid/grid.conf --node gpu01
 `
 
 // options is the command line.
 type options struct {
-	conf, node, launcher, spool       string
-	allowRoot, print, version, helped bool
+	conf, node, launcher, spool              string
+	allowRoot, login, print, version, helped bool
 }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 func run(args []string, stdout, stderr io.Writer) int {
+	if len(args) > 0 && args[0] == "join" {
+		return runJoin(args[1:], os.Stdin, stdout, stderr)
+	}
 	o, err := parseArgs(args)
 	switch {
 	case err != nil:
@@ -79,7 +86,11 @@ func run(args []string, stdout, stderr io.Writer) int {
 	signal.Ignore(syscall.SIGHUP) // what "reload" sends: an agent takes a new configuration when it is started again
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	if err := serve(ctx, o, c, log); err != nil {
+	work := serve
+	if o.login {
+		work = serveLogin
+	}
+	if err := work(ctx, o, c, log); err != nil {
 		log.Error("gnoded ends", "err", err)
 		return 1
 	}
@@ -105,6 +116,7 @@ func parseArgs(args []string) (options, error) {
 	text(&o.launcher, "", "launcher")
 	text(&o.spool, "", "spool")
 	yes(&o.allowRoot, "allow-root")
+	yes(&o.login, "login")
 	yes(&o.print, "print", "C")
 	yes(&o.version, "version", "V")
 	err := f.Parse(args)

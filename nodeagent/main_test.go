@@ -207,12 +207,12 @@ func TestClaimAndListen(t *testing.T) {
 	if _, err := claim(p, nil); err == nil || !strings.Contains(err.Error(), "another agent") {
 		t.Errorf("a second agent: %v", err)
 	}
-	l, err := listen(p.socket, &identity{uid: os.Getuid(), gid: os.Getgid()})
+	l, err := listen(p.socket, &identity{uid: os.Getuid(), gid: os.Getgid()}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	l.Close() // the socket stays, as a killed agent leaves it
-	l, err = listen(p.socket, nil)
+	l, err = listen(p.socket, nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,7 +267,7 @@ func TestShepherdsSocketIsForTheAgentsGroup(t *testing.T) {
 		t.Skip("needs root: owners are changed")
 	}
 	path := filepath.Join(t.TempDir(), "s")
-	l, err := listen(path, &identity{uid: 61001, gid: 61001})
+	l, err := listen(path, &identity{uid: 61001, gid: 61001}, false)
 	if err != nil {
 		t.Fatal(err)
 	}

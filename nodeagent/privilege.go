@@ -97,10 +97,11 @@ func claim(p paths, to *identity) (*os.File, error) {
 	return f, nil
 }
 
-// listen makes the shepherds' socket. Shepherds hold the agent's group, and nobody else may connect;
+// listen makes a socket: the shepherds'. Shepherds hold the agent's group, and nobody else may connect;
 // only where the agent stays root its group is not known, and peers are told apart by their uid alone.
+// A login host's socket is for everyone.
 // The caller holds the lock of this node, so that a socket that is there is a dead agent's.
-func listen(path string, to *identity) (net.Listener, error) {
+func listen(path string, to *identity, everyone bool) (net.Listener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
@@ -111,10 +112,10 @@ func listen(path string, to *identity) (net.Listener, error) {
 	// The folder may be root's: the name then cannot be taken away after the drop, and need not be.
 	l.SetUnlinkOnClose(to == nil)
 	mode := os.FileMode(0o660)
-	switch {
-	case to != nil:
+	if to != nil {
 		err = os.Lchown(path, to.uid, to.gid)
-	case os.Geteuid() == 0:
+	}
+	if everyone || to == nil && os.Geteuid() == 0 {
 		mode = 0o666
 	}
 	if err == nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/tensorgrid/tensorgrid/conf"
 	"github.com/tensorgrid/tensorgrid/gres/discover"
 	"github.com/tensorgrid/tensorgrid/internal/authn"
+	"github.com/tensorgrid/tensorgrid/internal/fault"
 	"github.com/tensorgrid/tensorgrid/internal/version"
 	"github.com/tensorgrid/tensorgrid/nodeagent/agent"
 )
@@ -32,6 +33,8 @@ const (
 	agentSocket    = "agent.sock"
 	launcherSocket = "launcher.sock"
 	stateFolder    = "agent"
+	loginFolder    = "login"
+	tlsFolder      = "tls" // of a daemon that may not write TLSDir
 )
 
 // maxSocketPath is what the kernel takes.
@@ -64,7 +67,7 @@ func serve(ctx context.Context, o options, c *conf.Config, log *slog.Logger) err
 		return err
 	}
 	defer lock.Close()
-	shepherds, err := listen(p.socket, to)
+	shepherds, err := listen(p.socket, to, false)
 	if err != nil {
 		return err
 	}
@@ -74,7 +77,7 @@ func serve(ctx context.Context, o options, c *conf.Config, log *slog.Logger) err
 			return err
 		}
 	}
-	tlsConf, err := authn.ClientTLS(c.TLSDir, n.Name)
+	home, id, err := identityOf(c.TLSDir, filepath.Join(p.state, tlsFolder), n.Name, authn.RoleNode)
 	if err != nil {
 		return err
 	}
@@ -82,12 +85,12 @@ func serve(ctx context.Context, o options, c *conf.Config, log *slog.Logger) err
 	if err != nil {
 		return err
 	}
-	a, err := agent.New(cfg, deps(p, tlsConf, shepherds, log))
+	a, err := agent.New(cfg, deps(p, id.Client(), shepherds, log))
 	if err != nil {
 		return err
 	}
 	log.Info("gnoded starts", "node", n.Name, "version", version.Version, "uid", os.Geteuid())
-	return a.Run(ctx)
+	return alongside(ctx, renewer(home, id, c.Controllers, log).Run, a.Run)
 }
 
 // thisNode finds the NodeName line that is meant: by name, or by the host's name.
@@ -98,17 +101,25 @@ func thisNode(c *conf.Config, name string) (*conf.Node, error) {
 		}
 		return nil, fmt.Errorf("--node %s: %s has no such NodeName", name, c.Source)
 	}
-	host, err := os.Hostname()
+	host, short, err := hostNames()
 	if err != nil {
 		return nil, err
 	}
-	short, _, _ := strings.Cut(host, ".")
 	for i := range c.Nodes {
 		if n := &c.Nodes[i]; n.Name == short || n.Hostname == short || n.Hostname == host {
 			return n, nil
 		}
 	}
 	return nil, fmt.Errorf("%s has no NodeName for host %s; say which with --node", c.Source, short)
+}
+
+// hostNames gives the host's name and its part before the first dot.
+func hostNames() (host, short string, err error) {
+	if host, err = os.Hostname(); err != nil {
+		return "", "", err
+	}
+	short, _, _ = strings.Cut(host, ".")
+	return host, short, nil
 }
 
 func pathsOf(c *conf.Config, node string, o options) paths {
@@ -142,7 +153,7 @@ func agentConfig(c *conf.Config, n *conf.Node, p paths) (agent.Config, error) {
 		return agent.Config{}, err
 	}
 	cfg := agent.Config{
-		Node: n.Name, Cluster: c.ClusterName, Version: version.Version, BootID: bootID, BootMS: bootMS,
+		Node: n.Name, Cluster: c.ClusterName, Version: version.Version, BootID: fault.BootID(bootID), BootMS: bootMS,
 		Inventory: inv, Spool: p.spool, StepUIDs: []uint32{uint32(os.Geteuid())},
 	}
 	// Without the account there is no launcher that is root: all runs under one uid, ours.
@@ -179,7 +190,7 @@ func accountID(account string) (uid uint32, ok bool, err error) {
 func deps(p paths, tlsConf *tls.Config, shepherds net.Listener, log *slog.Logger) agent.Deps {
 	host := discover.Local()
 	return agent.Deps{
-		Log: log, Now: time.Now, Boottime: boottime, Jitter: rand.Float64,
+		Log: log, Now: fault.Now, Boottime: boottime, Jitter: rand.Float64,
 		Dial:         func(address string) (agent.Conn, error) { return dial(address, tlsConf) },
 		DialLauncher: func(ctx context.Context) (net.Conn, error) { return dialLauncher(ctx, p.launcher) },
 		Shepherds:    shepherds,
