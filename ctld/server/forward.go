@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tensorgrid/tensorgrid/api/ctldpb"
+	"github.com/tensorgrid/tensorgrid/api/nodepb"
 	"github.com/tensorgrid/tensorgrid/api/peerpb"
 	"github.com/tensorgrid/tensorgrid/internal/authn"
 )
@@ -40,7 +42,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 // the outcome of the first try is not known: it carries a key, or doing it twice is doing it once.
 type route struct {
 	repeat func(req any) bool
-	call   func(s *Server, ctx context.Context, req []byte) (proto.Message, error)
+	call   func(s *Server, ctx context.Context, req []byte) (in, out proto.Message, err error)
 	local  func(req any) bool // answered here even on a follower; nil = never
 }
 
@@ -61,7 +63,19 @@ var routes = map[string]route{
 	authn.ControllerService + "ListNodes": {repeat: always, call: via((*Server).ListNodes), local: staleNodes},
 	// JobOutput is a stream for users; between controllers one chunk is one call.
 	authn.ControllerService + "JobOutput": {repeat: always, call: via((*Server).outputOnce)},
+	// A controller without a leader shows what it knows itself: ListControllers asks by itself.
+	listControllers: {repeat: always, call: via((*Server).controllersHere), local: always},
+	// What a change of the controllers has come to when its answer is lost is for people to look at.
+	authn.ControllerService + "ChangeController": {repeat: once, call: via((*Server).ChangeController)},
+	// A token whose answer was lost is known to nobody: another is made.
+	authn.ControllerService + "CreateJoinToken": {repeat: always, call: via((*Server).CreateJoinToken)},
+	authn.ControllerService + "ListJoinTokens":  {repeat: always, call: via((*Server).ListJoinTokens)},
+	authn.ControllerService + "RevokeJoinToken": {repeat: always, call: via((*Server).RevokeJoinToken)},
+	// Join is forwarded by the service itself: it is nobody's call.
+	joinMethod: {repeat: once, call: via((*Server).join), local: always},
 }
+
+func once(any) bool { return false }
 
 func endsJobs(req any) bool {
 	r, ok := req.(*ctldpb.CancelRequest)
@@ -96,30 +110,38 @@ func staleNodes(req any) bool {
 func via[Req any, Resp proto.Message, PReq interface {
 	*Req
 	proto.Message
-}](method func(*Server, context.Context, PReq) (Resp, error)) func(*Server, context.Context, []byte) (proto.Message, error) {
-	return func(s *Server, ctx context.Context, data []byte) (proto.Message, error) {
+}](method func(*Server, context.Context, PReq) (Resp, error)) func(*Server, context.Context, []byte) (in, out proto.Message, err error) {
+	return func(s *Server, ctx context.Context, data []byte) (in, out proto.Message, err error) {
 		req := PReq(new(Req))
 		if err := proto.Unmarshal(data, req); err != nil {
-			return nil, grpcstatus.Error(codes.InvalidArgument, "the forwarded request cannot be decoded")
+			return nil, nil, grpcstatus.Error(codes.InvalidArgument, "the forwarded request cannot be decoded")
 		}
-		return method(s, ctx, req)
+		out, err = method(s, ctx, req)
+		return req, out, err
 	}
 }
 
-// Forwarding is the interceptor that sends what the leader must answer to the leader. It stands
-// behind authentication.
+// Forwarding is the interceptor that sends what the leader must answer to the leader, and writes down
+// what is decided here. It stands behind authentication.
 func (s *Server) Forwarding() grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+		here := func(ctx context.Context) (any, error) {
+			resp, err := next(ctx, req)
+			c, _ := authn.FromContext(ctx)
+			s.record(ctx, info.FullMethod, c, "", req, resp, err)
+			return resp, err
+		}
 		r, ok := routes[info.FullMethod]
+		if info.FullMethod == joinMethod {
+			return next(ctx, req) // its lines are written where the leader is known
+		}
 		if !ok || r.local != nil && r.local(req) {
-			return next(ctx, req)
+			return here(ctx)
 		}
 		if err := s.giveKeys(req); err != nil {
 			return nil, err
 		}
-		return s.atLeader(ctx, r.repeat(req), func(ctx context.Context) (any, error) {
-			return next(ctx, req)
-		}, func(ctx context.Context, peer peerpb.PeerClient, c authn.Caller) (any, error) {
+		return s.atLeader(ctx, r.repeat(req), here, func(ctx context.Context, peer peerpb.PeerClient, c authn.Caller) (any, error) {
 			return s.send(ctx, peer, info.FullMethod, req.(proto.Message), c)
 		})
 	}
@@ -148,16 +170,25 @@ func (s *Server) atLeader(ctx context.Context, repeat bool,
 	here func(context.Context) (any, error),
 	there func(context.Context, peerpb.PeerClient, authn.Caller) (any, error),
 ) (any, error) {
+	c, err := visitor(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.atLeaderAs(ctx, c, repeat, here, there)
+}
+
+// atLeaderAs is atLeader for a caller that may be nobody.
+func (s *Server) atLeaderAs(ctx context.Context, c authn.Caller, repeat bool,
+	here func(context.Context) (any, error),
+	there func(context.Context, peerpb.PeerClient, authn.Caller) (any, error),
+) (any, error) {
 	if _, self := s.Log.Leader(); self {
 		// The common case costs no timer.
 		if resp, err := here(ctx); err == nil || !again(err, repeat) {
 			return resp, err
 		}
 	}
-	c, err := caller(ctx)
-	if err != nil {
-		return nil, err
-	}
+	var err error
 	// The deadline bounds the search for a leader; a call that a leader has taken on keeps its own.
 	search, cancel := context.WithTimeout(ctx, MaxForward)
 	defer cancel()
@@ -171,7 +202,7 @@ func (s *Server) atLeader(ctx context.Context, repeat bool,
 		case name != "" && name != s.Name:
 			var peer peerpb.PeerClient
 			if peer, err = s.Peers.Peer(name); err == nil {
-				resp, err = there(ctx, peer, c)
+				resp, err = s.whileLeads(ctx, name, func(ctx context.Context) (any, error) { return there(ctx, peer, c) })
 			}
 		default:
 			err = last
@@ -187,6 +218,34 @@ func (s *Server) atLeader(ctx context.Context, repeat bool,
 			return nil, last
 		}
 	}
+}
+
+// movedEvery is how often a call that a leader has taken on looks whether it leads still.
+const movedEvery = 250 * time.Millisecond
+
+// errMoved ends a call to a controller that leads no more.
+var errMoved = errors.New("leadership moved on")
+
+// whileLeads runs a call to the leader, and ends it when another leads: a cut link would hold it for as
+// long as its caller waits. Its outcome is not known then.
+func (s *Server) whileLeads(ctx context.Context, name string, call func(context.Context) (any, error)) (any, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var look func()
+	look = func() {
+		if now, _ := s.Log.Leader(); now != "" && now != name {
+			cancel(errMoved)
+		} else if ctx.Err() == nil {
+			time.AfterFunc(movedEvery, look)
+		}
+	}
+	first := time.AfterFunc(movedEvery, look)
+	defer first.Stop()
+	resp, err := call(ctx)
+	if err != nil && errors.Is(context.Cause(ctx), errMoved) {
+		return nil, refuse(codeUnknown, name+" leads no more and has not answered")
+	}
+	return resp, err
 }
 
 // again tells whether a call may be tried once more after err.
@@ -206,6 +265,7 @@ func (s *Server) send(ctx context.Context, peer peerpb.PeerClient, method string
 	}
 	out, err := peer.Forward(ctx, &peerpb.ForwardRequest{Method: method, Request: data, Caller: &peerpb.Caller{
 		Uid: c.UID, Gid: c.GID, User: c.User, Role: string(c.Role), Host: s.Name,
+		Via: c.Via, Login: c.Login, Wallet: c.Wallet, Class: string(c.Class),
 	}})
 	if err != nil {
 		return nil, err
@@ -229,7 +289,20 @@ func (s *Server) send(ctx context.Context, peer peerpb.PeerClient, method string
 }
 
 func newResponse(method string) proto.Message {
+	if method == joinMethod {
+		return &nodepb.JoinResponse{}
+	}
 	switch method[len(authn.ControllerService):] {
+	case "ListControllers":
+		return &ctldpb.ListControllersResponse{}
+	case "ChangeController":
+		return &ctldpb.ChangeControllerResponse{}
+	case "CreateJoinToken":
+		return &ctldpb.CreateJoinTokenResponse{}
+	case "ListJoinTokens":
+		return &ctldpb.ListJoinTokensResponse{}
+	case "RevokeJoinToken":
+		return &ctldpb.RevokeJoinTokenResponse{}
 	case "Submit":
 		return &ctldpb.SubmitResponse{}
 	case "SubmitBatch":
@@ -281,13 +354,37 @@ func (s *Server) forwarded(ctx context.Context, req *peerpb.ForwardRequest) (pro
 	if !ok {
 		return nil, grpcstatus.Error(codes.Unimplemented, "not a method that is forwarded: "+req.Method)
 	}
-	c := s.Auth.Person(req.Caller.Uid, req.Caller.Gid, 0)
-	if err := s.Auth.Authorise(req.Method, c); err != nil {
+	from, _ := authn.FromContext(ctx)
+	c, err := s.original(req)
+	switch {
+	case err != nil:
+		err = grpcstatus.Error(codes.Unauthenticated, err.Error())
+	case !authn.Allowed(req.Method, c.Role):
+		err = denied(req.Method, c)
+	default:
+		err = s.Auth.Authorise(req.Method, c)
+	}
+	if err != nil {
+		s.record(ctx, req.Method, c, from.Name, nil, nil, err)
 		return nil, err
 	}
 	// A forwarded call is never forwarded again: leadership that moves sends it back to its origin.
 	if _, self := s.Log.Leader(); !self {
 		return nil, refuse(codeNotLeader, "")
 	}
-	return r.call(s, authn.NewContext(ctx, c), req.Request)
+	in, out, err := r.call(s, authn.NewContext(ctx, c), req.Request)
+	if req.Method != outputMethod { // its stream has a line where the user is
+		s.record(ctx, req.Method, c, from.Name, in, out, err)
+	}
+	return out, err
+}
+
+// original is the person who called the other controller. What that person may do is decided here, from
+// the uid or wallet alone.
+func (s *Server) original(req *peerpb.ForwardRequest) (authn.Caller, error) {
+	if req.Method == joinMethod {
+		return authn.Caller{Role: authn.RoleNobody}, nil
+	}
+	p := req.Caller
+	return s.Auth.Forwarded(p.Uid, p.Gid, p.Via, p.Login, p.Wallet, authn.Class(p.Class))
 }

@@ -17,7 +17,7 @@ import (
 // ListNodes shows nodes, all or those named. Load and free memory are the leader's knowledge; a
 // follower answers without them only when a stale answer is asked for.
 func (s *Server) ListNodes(ctx context.Context, req *ctldpb.ListNodesRequest) (*ctldpb.ListNodesResponse, error) {
-	c, err := caller(ctx)
+	c, err := visitor(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ import (
 // ListPartitions shows the partitions, all or those named. Hidden ones are among them with their
 // flag: the client leaves them out unless it is asked for all, as Slurm's does.
 func (s *Server) ListPartitions(ctx context.Context, req *ctldpb.ListPartitionsRequest) (*ctldpb.ListPartitionsResponse, error) {
-	c, err := caller(ctx)
+	c, err := visitor(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -77,6 +77,17 @@ type Deps struct {
 	Now       func() time.Time
 	Rand      io.Reader // for keys; nil = crypto/rand
 	Logger    *slog.Logger
+	// Members changes who the controllers are, Status is this controller's own answer to Peer.Status, and
+	// Probe asks a controller that is no member yet. Each may be nil: its part is then refused or left out.
+	Members Members
+	Status  func(context.Context, *peerpb.StatusRequest) (*peerpb.StatusResponse, error)
+	Probe   func(ctx context.Context, name, address string) (*peerpb.StatusResponse, error)
+	// Backup writes the whole state; nil = there is no replica to back up.
+	Backup Backup
+	// Issuer gives certificates; nil = this controller has no issuer key.
+	Issuer Issuer
+	// Audit takes a line for each call that changes something; nil = none are kept.
+	Audit *AuditLog
 	// OnConfig is called after a new configuration came into force here.
 	OnConfig func(*conf.Config)
 }
@@ -92,6 +103,10 @@ type Server struct {
 	reload  sync.Mutex // one Reconfigure at a time
 
 	updating chan struct{} // holds one while an UpdateJob is judged and applied
+	changing chan struct{} // holds one while the controllers are changed
+	joining  chan struct{} // holds one for each Join under way
+	saving   chan struct{} // holds one for each backup that is made here
+	audit    auditor
 }
 
 // New makes a server. It does not listen; register it on grpc servers.
@@ -102,9 +117,10 @@ func New(d Deps) *Server {
 	if d.Load == nil {
 		d.Load = conf.Load
 	}
-	s := &Server{Deps: d, started: d.Now(), updating: make(chan struct{}, 1)}
+	s := &Server{Deps: d, started: d.Now(), updating: make(chan struct{}, 1), changing: make(chan struct{}, 1),
+		joining: make(chan struct{}, joinTries), saving: make(chan struct{}, backupsMost), audit: auditor{log: d.Audit}}
 	s.setConfig(d.Config)
-	d.Auth.Deny = denied
+	d.Auth.Deny = s.denied
 	return s
 }
 
@@ -113,11 +129,21 @@ func (s *Server) Config() *conf.Config { return s.cfg.Load() }
 
 func (s *Server) setConfig(c *conf.Config) {
 	s.cfg.Store(c)
-	s.Auth.SetPolicy(&authn.Policy{Operators: c.Operators, Admins: c.Admins, PrivateData: c.PrivateData})
+	s.Auth.SetPolicy(s.policyOf(c))
 	s.admit.drop()
 	if s.OnConfig != nil {
 		s.OnConfig(c)
 	}
+}
+
+// policyOf is what a configuration says about people. Load has checked it; a wallet that is wrong
+// nevertheless stands for nobody.
+func (s *Server) policyOf(c *conf.Config) *authn.Policy {
+	wallets, err := authn.ParseWallets(c.Wallets)
+	if err != nil {
+		s.Logger.Error("no wallet stands for a user until the configuration is put right", "key", "Wallets", "err", err)
+	}
+	return &authn.Policy{Operators: c.Operators, Admins: c.Admins, PrivateData: c.PrivateData, LoginNodes: c.LoginNodes, Wallets: wallets}
 }
 
 // caller gives who is calling; every handler starts with it.
@@ -127,6 +153,15 @@ func caller(ctx context.Context) (authn.Caller, error) {
 		return c, refuse("ESLURM_ACCESS_DENIED", "")
 	}
 	return c, nil
+}
+
+// visitor gives who is calling where wallets that stand for no user may call too.
+func visitor(ctx context.Context) (authn.Caller, error) {
+	c, ok := authn.FromContext(ctx)
+	if ok && c.Role == authn.RoleWallet {
+		return c, nil
+	}
+	return caller(ctx)
 }
 
 // read gives the view that the options ask for, and what to say of its age.

@@ -1,0 +1,350 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	grpcstatus "google.golang.org/grpc/status"
+
+	"github.com/tensorgrid/tensorgrid/api/ctldpb"
+	"github.com/tensorgrid/tensorgrid/api/nodepb"
+	"github.com/tensorgrid/tensorgrid/api/peerpb"
+	"github.com/tensorgrid/tensorgrid/internal/authn"
+)
+
+// Bounds of one line of the audit log, and of the refusals that one caller can have written.
+const (
+	auditTargets  = 64
+	auditWord     = 128 // bytes
+	auditRefusals = 20  // lines a second for one caller; more are counted
+	auditCallers  = 1024
+)
+
+// auditLine is one call that changed something, or that was refused for lack of rights. It holds no script,
+// environment, argument or token.
+type auditLine struct {
+	Time       string   `json:"time"`
+	Controller string   `json:"controller"` // which decided
+	Method     string   `json:"method"`
+	Op         string   `json:"op,omitempty"`
+	UID        *uint32  `json:"uid,omitempty"` // of a person
+	User       string   `json:"user,omitempty"`
+	Role       string   `json:"role"`
+	Name       string   `json:"name,omitempty"` // of a daemon
+	Via        string   `json:"via,omitempty"`
+	Login      string   `json:"login,omitempty"`
+	Wallet     string   `json:"wallet,omitempty"`
+	Forwarded  string   `json:"forwarded_by,omitempty"`
+	Address    string   `json:"address,omitempty"`
+	Targets    []string `json:"targets,omitempty"`
+	More       int      `json:"more_targets,omitempty"`
+	Refused    []string `json:"refused_targets,omitempty"` // those of the targets that the caller has no right to
+	Outcome    string   `json:"outcome"`                   // ok, or the code of the refusal
+	Suppressed int      `json:"suppressed,omitempty"`      // earlier refusals of this caller that have no line
+}
+
+// audited lists the methods that change something, or that hand out what nobody but an admin sees.
+var audited = map[string]bool{
+	authn.ControllerService + "Submit": true, authn.ControllerService + "SubmitBatch": true, authn.ControllerService + "PutBlob": true,
+	authn.ControllerService + "Cancel": true, authn.ControllerService + "Control": true, authn.ControllerService + "UpdateJob": true,
+	authn.ControllerService + "UpdateNode": true, authn.ControllerService + "UpdatePartition": true,
+	authn.ControllerService + "Reconfigure": true, authn.ControllerService + "ChangeController": true,
+	authn.ControllerService + "SaveSnapshot":    true,
+	authn.ControllerService + "CreateJoinToken": true, authn.ControllerService + "RevokeJoinToken": true,
+	joinMethod: true, authn.EnrollService + "Renew": true,
+	rejoinMethod: true,
+}
+
+// auditor writes the lines.
+type auditor struct {
+	log *AuditLog // nil = none is kept
+
+	mu      sync.Mutex
+	refused map[string]*refusalCount
+}
+
+// refusalCount bounds what one caller can push out of the log with calls that are refused.
+type refusalCount struct {
+	since      time.Time
+	lines      int
+	suppressed int
+}
+
+// admit tells whether a refusal of that caller gets a line, and how many before it got none.
+func (a *auditor) admit(who string) (suppressed int, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	c := a.refused[who]
+	if c == nil {
+		if a.refused == nil || len(a.refused) >= auditCallers {
+			a.refused = map[string]*refusalCount{}
+		}
+		c = &refusalCount{since: now}
+		a.refused[who] = c
+	}
+	if now.Sub(c.since) >= time.Second {
+		c.since, c.lines = now, 0
+	}
+	if c.lines >= auditRefusals {
+		c.suppressed++
+		return 0, false
+	}
+	c.lines++
+	suppressed, c.suppressed = c.suppressed, 0
+	return suppressed, true
+}
+
+// record writes the line of one decided call, if it needs one.
+func (s *Server) record(ctx context.Context, method string, c authn.Caller, from string, req, resp any, err error) {
+	if s.audit.log == nil {
+		return
+	}
+	outcome, decided := outcomeOf(err)
+	denied := grpcstatus.Code(err) == codes.PermissionDenied || grpcstatus.Code(err) == codes.Unauthenticated
+	if !decided || !audited[method] && !denied {
+		return
+	}
+	line := auditLine{Time: s.Now().UTC().Format("2006-01-02T15:04:05.000Z07:00"), Controller: s.Name,
+		Method: method[strings.LastIndexByte(method, '/')+1:], Role: string(c.Role), Name: c.Name, User: c.User,
+		Via: c.Via, Login: c.Login, Wallet: c.Wallet, Forwarded: from, Outcome: outcome}
+	if c.IsPerson() {
+		uid := c.UID
+		line.UID = &uid
+	}
+	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil && p.Addr.Network() == "tcp" {
+		line.Address = p.Addr.String()
+	}
+	if denied {
+		var ok bool
+		if line.Suppressed, ok = s.audit.admit(whose(c, line.Address)); !ok {
+			return
+		}
+	}
+	line.targets(req, resp)
+	data, err := json.Marshal(&line)
+	if err != nil {
+		s.Logger.Error("a line of the audit log cannot be written", "method", method, "err", err)
+		return
+	}
+	s.audit.log.put(append(data, '\n'))
+}
+
+// whose names a caller for the bound of refusals.
+func whose(c authn.Caller, address string) string {
+	switch {
+	case c.IsPerson():
+		return "uid " + strconv.FormatUint(uint64(c.UID), 10)
+	case c.Wallet != "":
+		return c.Wallet
+	case c.Name != "":
+		return string(c.Role) + " " + c.Name
+	}
+	host, _, _ := strings.Cut(address, ":")
+	return host
+}
+
+// outcomeOf is the word for what became of a call. decided is false when nothing was decided here: another
+// controller will be asked.
+func outcomeOf(err error) (word string, decided bool) {
+	if err == nil {
+		return "ok", true
+	}
+	if r := RefusalOf(err); r != nil {
+		return r.Code, r.Code != codeNotLeader && r.Code != codeNoLeader
+	}
+	return grpcstatus.Code(err).String(), true
+}
+
+// targets names what the call was about.
+func (l *auditLine) targets(req, resp any) {
+	var ids []string
+	switch r := req.(type) {
+	case *ctldpb.SubmitRequest:
+		if out, ok := resp.(*ctldpb.SubmitResponse); ok && out != nil {
+			ids = []string{strconv.FormatUint(uint64(out.JobId), 10)}
+		}
+		if r.TestOnly {
+			l.Op = "test only"
+		}
+	case *ctldpb.SubmitBatchRequest:
+		ids = submitted(resp)
+	case *ctldpb.PutBlobRequest:
+		l.Op = fmt.Sprintf("%d bytes", len(r.Data))
+	case *ctldpb.CancelRequest:
+		if l.Op = "end"; r.Signal != "" {
+			l.Op = "signal " + r.Signal
+		}
+		ids = r.Filter.GetJobIds()
+	case *ctldpb.ControlRequest:
+		l.Op, ids = strings.ToLower(r.Op.String()), r.JobIds
+	case *ctldpb.UpdateJobRequest:
+		l.Op, ids = keyNames(r.Set), r.JobIds
+	case *ctldpb.UpdateNodeRequest:
+		l.Op, ids = keyNames(r.Set), []string{r.Names}
+		for k, v := range r.Set {
+			if _, known := nodeStates[strings.ToUpper(v)]; known && strings.EqualFold(k, "state") {
+				l.Op += " to " + strings.ToUpper(v)
+			}
+		}
+	case *ctldpb.UpdatePartitionRequest:
+		l.Op, ids = keyNames(r.Set), []string{r.Name}
+	case *ctldpb.GetScriptRequest:
+		ids = []string{strconv.FormatUint(uint64(r.JobId), 10)}
+	case *ctldpb.JobOutputRequest:
+		ids = []string{r.JobId}
+	case *ctldpb.ReconfigureRequest:
+		if r.DryRun {
+			l.Op = "dry run"
+		}
+	case *ctldpb.ChangeControllerRequest:
+		if l.Op, ids = strings.ToLower(r.Op.String()), []string{r.Name}; r.Force {
+			l.Op += " by force"
+		}
+	case *ctldpb.CreateJoinTokenRequest:
+		l.Op, ids = r.Role, []string{r.Names}
+		if out, ok := resp.(*ctldpb.CreateJoinTokenResponse); ok && out != nil {
+			ids = append(ids, "token "+out.Id)
+		}
+	case *ctldpb.RevokeJoinTokenRequest:
+		ids = []string{"token " + r.Id}
+	case *nodepb.JoinRequest:
+		ids = []string{r.Name}
+		if id := tokenID(r.Token); id != "" {
+			ids = append(ids, "token "+id)
+		}
+	case *peerpb.RejoinRequest:
+		ids = []string{r.Name}
+	}
+	if results, ok := resp.(*ctldpb.JobResults); ok && results != nil {
+		ids = l.outcomes(results, ids)
+	}
+	l.Op = clipWord(l.Op)
+	for i, id := range ids {
+		if i == auditTargets {
+			l.More = len(ids) - auditTargets
+			break
+		}
+		if id != "" {
+			l.Targets = append(l.Targets, clipWord(id))
+		}
+	}
+}
+
+// outcomes takes the jobs that a call came to, and those among them that the caller has no right to.
+func (l *auditLine) outcomes(results *ctldpb.JobResults, asked []string) []string {
+	if len(results.Results) == 0 {
+		return asked
+	}
+	ids := make([]string, 0, len(results.Results))
+	for _, r := range results.Results {
+		ids = append(ids, r.JobId)
+		if r.Code == "ESLURM_ACCESS_DENIED" && len(l.Refused) < auditTargets {
+			l.Refused = append(l.Refused, clipWord(r.JobId))
+		}
+	}
+	return ids
+}
+
+// submitted lists the ids of a batch.
+func submitted(resp any) []string {
+	out, ok := resp.(*ctldpb.SubmitBatchResponse)
+	if !ok || out == nil {
+		return nil
+	}
+	var ids []string
+	for _, r := range out.Results {
+		if r.GetOk() != nil {
+			ids = append(ids, strconv.FormatUint(uint64(r.Ok.JobId), 10))
+		}
+	}
+	return ids
+}
+
+// keyNames lists what an update sets, without the values: they are the users' texts.
+func keyNames(set map[string]string) string {
+	names := make([]string, 0, len(set))
+	for k := range set {
+		names = append(names, clipWord(k))
+		if len(names) == MaxSet {
+			break
+		}
+	}
+	return strings.Join(slices.Sorted(slices.Values(names)), ",")
+}
+
+func clipWord(s string) string {
+	if len(s) > auditWord {
+		s = s[:auditWord] + "..."
+	}
+	return strings.ToValidUTF8(s, "?")
+}
+
+// denied makes the error of a call that the method table refuses, and writes it down.
+func (s *Server) denied(method string, c authn.Caller) error {
+	err := denied(method, c)
+	s.record(context.Background(), method, c, "", nil, nil, err)
+	return err
+}
+
+// AuditStrangers writes down calls of the port for users that authentication refuses. It stands before it.
+func (s *Server) AuditStrangers() grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+		resp, err := next(ctx, req)
+		s.stranger(ctx, info.FullMethod, err)
+		return resp, err
+	}
+}
+
+// AuditStrangeStreams is AuditStrangers for streams.
+func (s *Server) AuditStrangeStreams() grpc.StreamServerInterceptor {
+	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+		err := next(srv, ss)
+		s.stranger(ss.Context(), info.FullMethod, err)
+		return err
+	}
+}
+
+// stranger records what authentication alone can have answered: no good credential, or a token of a class
+// that is not enough. Refusals of the server itself carry a ctldpb.Refusal and have their line.
+func (s *Server) stranger(ctx context.Context, method string, err error) {
+	code := grpcstatus.Code(err)
+	if code == codes.Unauthenticated || code == codes.PermissionDenied && RefusalOf(err) == nil {
+		s.record(ctx, method, authn.Caller{Role: authn.RoleNobody}, "", nil, nil, err)
+	}
+}
+
+// AuditStream writes down streams that need a line. It stands behind authentication.
+func (s *Server) AuditStream() grpc.StreamServerInterceptor {
+	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+		first := &firstMessage{ServerStream: ss}
+		err := next(srv, first)
+		c, _ := authn.FromContext(ss.Context())
+		s.record(ss.Context(), info.FullMethod, c, "", first.req, nil, err)
+		return err
+	}
+}
+
+// firstMessage remembers the request of a stream.
+type firstMessage struct {
+	grpc.ServerStream
+	req any
+}
+
+// RecvMsg implements grpc.ServerStream.
+func (f *firstMessage) RecvMsg(m any) error {
+	err := f.ServerStream.RecvMsg(m)
+	if err == nil && f.req == nil {
+		f.req = m
+	}
+	return err
+}
