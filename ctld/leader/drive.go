@@ -8,6 +8,7 @@ import (
 
 	"github.com/tensorgrid/tensorgrid/api/nodepb"
 	"github.com/tensorgrid/tensorgrid/ctld/state"
+	"github.com/tensorgrid/tensorgrid/internal/fault"
 	"github.com/tensorgrid/tensorgrid/internal/job"
 )
 
@@ -243,18 +244,21 @@ func (s *session) answer(company bool) error {
 	s.beat, s.reads = nil, nil
 	s.mu.Unlock()
 	if beat != nil {
-		if err := s.stream.Send(&nodepb.ControllerMessage{Of: &nodepb.ControllerMessage_HeartbeatAck{HeartbeatAck: beat}}); err != nil {
+		if err := s.put(&nodepb.ControllerMessage{Of: &nodepb.ControllerMessage_HeartbeatAck{HeartbeatAck: beat}}); err != nil {
 			return err
 		}
 		s.acknowledged(proven)
 	}
 	for _, part := range parts(acks) {
-		if err := s.stream.Send(&nodepb.ControllerMessage{Of: &nodepb.ControllerMessage_Acks{Acks: &nodepb.ReportAcks{Keys: part}}}); err != nil {
+		if err := fault.Point("leader.before-report-ack"); err != nil {
+			return err
+		}
+		if err := s.put(&nodepb.ControllerMessage{Of: &nodepb.ControllerMessage_Acks{Acks: &nodepb.ReportAcks{Keys: part}}}); err != nil {
 			return err
 		}
 	}
 	for _, r := range reads {
-		if err := s.stream.Send(&nodepb.ControllerMessage{Of: &nodepb.ControllerMessage_ReadOutput{ReadOutput: r}}); err != nil {
+		if err := s.put(&nodepb.ControllerMessage{Of: &nodepb.ControllerMessage_ReadOutput{ReadOutput: r}}); err != nil {
 			return err
 		}
 	}
@@ -267,17 +271,17 @@ func (s *session) send(view state.Viewer, d *desk) error {
 		return err
 	}
 	for _, part := range parts(d.kills) {
-		if err := s.stream.Send(&nodepb.ControllerMessage{Of: &nodepb.ControllerMessage_Kill{Kill: &nodepb.KillBatch{Kills: part}}}); err != nil {
+		if err := s.put(&nodepb.ControllerMessage{Of: &nodepb.ControllerMessage_Kill{Kill: &nodepb.KillBatch{Kills: part}}}); err != nil {
 			return err
 		}
 	}
 	for _, part := range parts(d.limits) {
-		if err := s.stream.Send(&nodepb.ControllerMessage{Of: &nodepb.ControllerMessage_Limits{Limits: &nodepb.Limits{Limits: part}}}); err != nil {
+		if err := s.put(&nodepb.ControllerMessage{Of: &nodepb.ControllerMessage_Limits{Limits: &nodepb.Limits{Limits: part}}}); err != nil {
 			return err
 		}
 	}
 	for _, part := range parts(d.forget) {
-		if err := s.stream.Send(&nodepb.ControllerMessage{Of: &nodepb.ControllerMessage_Forget{Forget: &nodepb.Forget{Keys: part}}}); err != nil {
+		if err := s.put(&nodepb.ControllerMessage{Of: &nodepb.ControllerMessage_Forget{Forget: &nodepb.Forget{Keys: part}}}); err != nil {
 			return err
 		}
 	}
@@ -293,7 +297,10 @@ func (s *session) sendLaunches(view state.Viewer, jobs []*state.Job) error {
 		}
 		m := &nodepb.ControllerMessage{Of: &nodepb.ControllerMessage_Launch{Launch: batch}}
 		batch, size = &nodepb.LaunchBatch{}, 0
-		return s.stream.Send(m)
+		if err := fault.Point("leader.before-launch"); err != nil {
+			return err
+		}
+		return s.put(m)
 	}
 	for _, j := range jobs {
 		launch, err := s.l.buildLaunch(view, j, s.node)
@@ -311,6 +318,19 @@ func (s *session) sendLaunches(view state.Viewer, jobs []*state.Job) error {
 		batch.Launches, size = append(batch.Launches, launch), size+n
 	}
 	return flush()
+}
+
+// put sends one message. It is noted since when one is on its way: an agent that does not read holds it up.
+func (s *session) put(m *nodepb.ControllerMessage) error {
+	s.sending(s.l.instant())
+	defer s.sending(time.Time{})
+	return s.stream.Send(m)
+}
+
+func (s *session) sending(since time.Time) {
+	s.mu.Lock()
+	s.sendingSince = since
+	s.mu.Unlock()
 }
 
 // parts cuts a list into pieces of at most maxBatch.

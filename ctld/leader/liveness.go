@@ -1,6 +1,7 @@
 package leader
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/tensorgrid/tensorgrid/api/logpb"
@@ -23,6 +24,7 @@ func (l *Leader) livenessLoop(t *term) {
 		if !l.pause(t.ctx, max(interval, 100*time.Millisecond)) {
 			return
 		}
+		l.strikeStuck()
 		var cmds []*logpb.Command
 		for n := range l.Log.View().Nodes() {
 			if cmd := l.judge(t, n, interval); cmd != nil {
@@ -31,6 +33,28 @@ func (l *Leader) livenessLoop(t *term) {
 		}
 		if len(cmds) > 0 {
 			l.propose(t.ctx, cmds...) // the next round sees what was not taken
+		}
+	}
+}
+
+// strikeStuck counts a message that an agent does not take for so long as a launch that is not answered.
+func (l *Leader) strikeStuck() {
+	l.mu.Lock()
+	open := make([]*session, 0, len(l.sessions))
+	for _, s := range l.sessions {
+		open = append(open, s)
+	}
+	l.mu.Unlock()
+	now, timeout := l.instant(), l.Config().LaunchTimeout
+	for _, s := range open {
+		s.mu.Lock()
+		stuck := !s.sendingSince.IsZero() && now.Sub(s.sendingSince) >= timeout
+		if stuck {
+			s.sendingSince = now
+		}
+		s.mu.Unlock()
+		if stuck && s.health.strike(now, timeout) {
+			go s.drain(fmt.Sprintf("Agent takes no message for %s: connection timed out (ETIMEDOUT)", launchStrikes*timeout), controllerItself)
 		}
 	}
 }

@@ -36,12 +36,27 @@ type memLog struct {
 	term    uint64
 	gate    chan struct{} // not nil: proposals wait until it is closed
 	lost    bool          // proposals are taken, and their proposers told that nothing is known
+	ahead   time.Duration // what the controllers' wall clocks are ahead
 	cmds    []*logpb.Command
 }
 
 func newMemLog() *memLog {
 	store := state.New()
 	return &memLog{store: store, fsm: fsm.New(store), changed: make(chan struct{})}
+}
+
+// now is the controllers' wall clock; it has no monotonic reading, as one that was set.
+func (m *memLog) now() time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return time.Now().Round(0).Add(m.ahead)
+}
+
+// set sets the controllers' wall clocks.
+func (m *memLog) set(ahead time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ahead = ahead
 }
 
 // replicaOf is one controller's side of a memLog.
@@ -93,7 +108,7 @@ func (m *memLog) apply(cmds []*logpb.Command) ([]fsm.Result, error) {
 	m.cmds = append(m.cmds, cmds...)
 	for len(cmds) > 0 {
 		n := min(len(cmds), replica.MaxEntryCommands)
-		data, err := proto.Marshal(&logpb.Entry{Version: fsm.Version, TimeMs: time.Now().UnixMilli(), Commands: cmds[:n]})
+		data, err := proto.Marshal(&logpb.Entry{Version: fsm.Version, TimeMs: time.Now().Add(m.ahead).UnixMilli(), Commands: cmds[:n]})
 		if err != nil {
 			return nil, err
 		}
@@ -158,6 +173,8 @@ type bench struct {
 	cfg *conf.Config
 	ctx context.Context
 	key ed25519.PrivateKey
+
+	deps func(*Deps) // changes what a leader is made with
 }
 
 func testConfig() *conf.Config {
@@ -197,9 +214,13 @@ func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 // leader starts a controller; it does not lead yet.
 func (b *bench) leader(name string) (*Leader, *replicaOf) {
 	r := b.log.replica(name)
-	l := New(Deps{Log: r, Name: name, Config: func() *conf.Config { return b.cfg }, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	d := Deps{Log: r, Name: name, Config: func() *conf.Config { return b.cfg }, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		Signer:  func() (ed25519.PrivateKey, []byte) { return b.key, []byte("certificate of " + name) },
-		Address: func(c string) string { return c + ":6817" }})
+		Address: func(c string) string { return c + ":6817" }, Now: b.log.now}
+	if b.deps != nil {
+		b.deps(&d)
+	}
+	l := New(d)
 	go l.Run(b.ctx)
 	return l, r
 }

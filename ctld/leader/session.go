@@ -53,6 +53,7 @@ type session struct {
 	proven            bool                 // beat renews leases: a majority has confirmed this leader since it was asked for
 	renews            bool                 // the last acknowledgement that went out was such a one
 	unproven, checked *nodepb.HeartbeatAck // waits for proveLoop; is in its hands
+	sendingSince      time.Time            // instant since which a message is on its way; zero: none is
 	reads             []*nodepb.ReadOutput
 	waits             map[uint64]*output
 	lastRead          uint64 // id given to the newest read
