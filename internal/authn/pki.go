@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/big"
 	"net/url"
 	"os"
@@ -106,6 +107,9 @@ func checkIssue(role Role, name string) error {
 	if !validName(name) {
 		return fmt.Errorf("daemon name %q: want 1 to 64 letters, digits, '-', '_' or '.'", name)
 	}
+	if name+".pem" == CAFile {
+		return fmt.Errorf("daemon name %q: its files would take the place of the CA's", name)
+	}
 	return nil
 }
 
@@ -191,6 +195,29 @@ func (ca *CA) Write(dir string) error {
 		return err
 	}
 	return writeCert(filepath.Join(dir, CAFile), ca.Cert)
+}
+
+// ErrCAThere says that a folder holds a CA, or the rest of one.
+var ErrCAThere = errors.New("there is a CA already")
+
+// Create is Write into a folder that holds no CA; of two at once one gets ErrCAThere.
+func (ca *CA) Create(dir string) error {
+	for _, name := range []string{CAFile, CAKeyFile} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
+			return errors.Join(fmt.Errorf("%s: %w", filepath.Join(dir, name), ErrCAThere), err)
+		}
+	}
+	data, err := keyPEM(ca.Key)
+	if err != nil {
+		return err
+	}
+	if err := placeFile(filepath.Join(dir, CAKeyFile), data, 0o600, os.Link); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("%s: %w", filepath.Join(dir, CAKeyFile), ErrCAThere)
+		}
+		return err
+	}
+	return ca.WriteCert(dir)
 }
 
 // WriteCert stores only the CA's certificate: what daemons need.
@@ -285,34 +312,74 @@ func (p *Pair) Write(dir, name string) error {
 	return writeCert(filepath.Join(dir, name+".pem"), p.Cert)
 }
 
-func writeKey(path string, key ed25519.PrivateKey) error {
+func keyPEM(key ed25519.PrivateKey) ([]byte, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
-		return fmt.Errorf("encode %s: %w", path, err)
+		return nil, fmt.Errorf("encode a key: %w", err)
 	}
-	return writeFile(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600)
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
+}
+
+func writeKey(path string, key ed25519.PrivateKey) error {
+	data, err := keyPEM(key)
+	if err != nil {
+		return err
+	}
+	return writeFile(path, data, 0o600)
 }
 
 func writeCert(path string, cert *x509.Certificate) error {
 	return writeFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw}), 0o644)
 }
 
-// writeFile replaces path in one step; a reader sees the old or the new bytes.
+// writeFile replaces path in one step, whatever happens meanwhile; a reader sees the old or the new
+// bytes. The new file belongs to whom the old one belonged to: daemons cannot read keys of others.
 func writeFile(path string, data []byte, mode os.FileMode) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	return placeFile(path, data, mode, os.Rename)
+}
+
+// placeFile writes a file beside path, brings it to the disk and puts it in place.
+func placeFile(path string, data []byte, mode os.FileMode, place func(tmp, path string) error) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // mode 0600 from its first instant
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
+	defer os.Remove(f.Name()) // in place by rename: it is gone
 	_, err = f.Write(data)
+	if old, ok := ownerOf(path); ok && err == nil && old != os.Geteuid() {
+		err = f.Chown(old, -1)
+	}
 	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
 	if err == nil {
-		err = os.Rename(f.Name(), path)
+		err = place(f.Name(), path)
+	}
+	if err == nil {
+		err = syncDir(filepath.Dir(path))
 	}
 	if err != nil {
-		os.Remove(f.Name())
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil
+}
+
+func ownerOf(path string) (uid int, ok bool) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return 0, false
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, false
+	}
+	return int(st.Uid), true
+}
+
+func syncDir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 // openSecret opens a file that holds a secret, and refuses one that others can read or that somebody

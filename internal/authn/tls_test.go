@@ -219,7 +219,7 @@ func TestNamesAndRoles(t *testing.T) {
 			t.Errorf("a certificate for role %q", role)
 		}
 	}
-	for _, name := range []string{"", "..", "a/b", "a b", "x\n", strings.Repeat("n", 65)} {
+	for _, name := range []string{"", "..", "a/b", "a b", "x\n", strings.Repeat("n", 65), "ca"} {
 		if _, err := ca.Issue(RoleNode, name, 0, rand.Reader, epoch); err == nil {
 			t.Errorf("a certificate for name %q", name)
 		}
@@ -246,4 +246,64 @@ func FuzzIdentityURI(f *testing.F) {
 			t.Fatalf("%q was read as %q", s, again)
 		}
 	})
+}
+
+// TestCreateCA: a CA is never overwritten, also when only its key is left, or two are made at once.
+func TestCreateCA(t *testing.T) {
+	dir := t.TempDir()
+	made := make(chan error, 8)
+	for range cap(made) {
+		go func() {
+			ca, err := NewCA("blue", rand.Reader, epoch)
+			if err == nil {
+				err = ca.Create(dir)
+			}
+			made <- err
+		}()
+	}
+	good := 0
+	for range cap(made) {
+		switch err := <-made; {
+		case err == nil:
+			good++
+		case !errors.Is(err, ErrCAThere):
+			t.Error(err)
+		}
+	}
+	if _, err := LoadCA(dir); good != 1 || err != nil {
+		t.Errorf("%d were made, the one there: %v", good, err)
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, ".*")); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	for _, name := range []string{CAFile, CAKeyFile} {
+		half := t.TempDir()
+		if err := os.WriteFile(filepath.Join(half, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		ca, err := NewCA("blue", rand.Reader, epoch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := ca.Create(half); !errors.Is(err, ErrCAThere) {
+			t.Errorf("with %s there: %v", name, err)
+		}
+	}
+}
+
+// TestWriteKeepsOwner: a pair that is renewed by root can still be read by its daemon.
+func TestWriteKeepsOwner(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("gives files away, which takes root")
+	}
+	p := newPKI(t, "blue", epoch)
+	p.issue(t, RoleNode, "n1", epoch)
+	key := filepath.Join(p.dir, "n1.key")
+	if err := os.Chown(key, 4242, -1); err != nil {
+		t.Fatal(err)
+	}
+	p.issue(t, RoleNode, "n1", epoch)
+	if uid, ok := ownerOf(key); !ok || uid != 4242 {
+		t.Errorf("the key belongs to %d", uid)
+	}
 }

@@ -42,8 +42,8 @@ func TestAddresses(t *testing.T) {
 		t.Errorf("Keccak-256 of nothing is %s", got)
 	}
 	for key, want := range map[string]string{
-		"0x" + strings.Repeat("0", 63) + "1":                               "0x7E5F4552091A69125d5DfCb7b8C2659029395Bdf",
-		exampleKey:                                                         exampleAddress,
+		"0x" + strings.Repeat("0", 63) + "1": "0x7E5F4552091A69125d5DfCb7b8C2659029395Bdf",
+		exampleKey:                           exampleAddress,
 		"fffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364140": "0x80C0dbf239224071c59dD8970ab9d542E3414aB2", // the largest
 	} {
 		if got := walletOf(t, key).Address(); got != want {
