@@ -12,11 +12,14 @@ import (
 	"syscall"
 
 	"github.com/tensorgrid/tensorgrid/conf"
+	"github.com/tensorgrid/tensorgrid/internal/authn"
 	"github.com/tensorgrid/tensorgrid/internal/version"
 )
 
-const usage = `Usage: gctld [--conf FILE] [--name NAME] [--ready FILE]
+const usage = `Usage: gctld [--conf FILE] [--name NAME] [--ready FILE] [--join | --bootstrap]
        gctld --check [--conf FILE]
+       gctld --inspect FILE
+       gctld --restore FILE [--skip-ids N] [--conf FILE] [--name NAME]
        gctld --dev [--nodes N] [--controllers 1|3|5] [--sim BOARD] [--dir DIR]
 
 The controller of a cluster: one of its 1, 3 or 5 replicas.
@@ -24,6 +27,12 @@ The controller of a cluster: one of its 1, 3 or 5 replicas.
   -f, --conf FILE      grid.conf (default: $GRID_CONF, $TENSORGRID_CONF, $SLURM_CONF, or /etc/tensorgrid/grid.conf)
   -n, --name NAME      which ControllerName this is (default: the host's short name)
       --ready FILE     write FILE when calls are taken (systemd's NOTIFY_SOCKET is served too)
+      --join           with an empty StateDir: wait until "gctl controller add NAME" takes it in
+      --bootstrap      with an empty StateDir: start a cluster without asking the other controllers whether there
+                       is one already. If there is one, acknowledged jobs can be lost: for disasters only
+      --inspect FILE   print what a backup (gctl snapshot save) holds, check it, and end
+      --restore FILE   make an empty StateDir out of a backup, and end; the same on each controller, all stopped
+      --skip-ids N     --restore: the next job id moves on by N, past those given after the backup (default 10000)
       --check          read the configuration, print all that is wrong with it, and end
       --dev            a whole cluster on this host: certificates, grid.conf, agents, all in one folder
       --nodes N        --dev: number of nodes (default 2, at most 64)
@@ -44,6 +53,9 @@ Example: gctld --dev --nodes 4 --sim dgx-a100 --dir /tmp/grid
 // flags is the command line.
 type flags struct {
 	conf, name, ready           string
+	inspect, restore            string
+	skipIDs                     uint64
+	join, bootstrap             bool
 	check, dev, version, helped bool
 	devOptions
 }
@@ -63,12 +75,17 @@ func Main(args []string, stdout, stderr *os.File) int {
 		return 0
 	case f.check:
 		return check(f.conf, stdout, stderr)
+	case f.inspect != "":
+		return inspect(f.inspect, stdout, stderr)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	if f.dev {
+	switch {
+	case f.restore != "":
+		err = restore(f, stdout)
+	case f.dev:
 		err = runDev(ctx, f, stdout, stderr)
-	} else {
+	default:
 		err = runOne(ctx, f, stdout, stderr)
 	}
 	if err != nil {
@@ -94,6 +111,11 @@ func parseFlags(args []string) (flags, error) {
 	set.StringVar(&f.ready, "ready", "", "")
 	set.BoolVar(&f.check, "check", false, "")
 	set.BoolVar(&f.dev, "dev", false, "")
+	set.BoolVar(&f.join, "join", false, "")
+	set.BoolVar(&f.bootstrap, "bootstrap", false, "")
+	set.StringVar(&f.inspect, "inspect", "", "")
+	set.StringVar(&f.restore, "restore", "", "")
+	set.Uint64Var(&f.skipIDs, "skip-ids", defaultSkip, "")
 	set.IntVar(&f.nodes, "nodes", 2, "")
 	set.IntVar(&f.controllers, "controllers", 1, "")
 	set.StringVar(&f.sim, "sim", "", "")
@@ -110,18 +132,75 @@ func parseFlags(args []string) (flags, error) {
 	if err == nil && set.NArg() > 0 {
 		err = fmt.Errorf("%q is not an option; gctld takes options only", set.Arg(0))
 	}
+	if err == nil {
+		err = f.conflicts(set)
+	}
 	if err == nil && f.dev {
 		err = f.devOptions.check()
 	}
 	return f, err
 }
 
+// conflicts refuses options that exclude each other, and those that mean nothing without another.
+func (f flags) conflicts(set *flag.FlagSet) error {
+	given := map[string]bool{}
+	set.Visit(func(one *flag.Flag) { given[one.Name] = true })
+	first := ""
+	for _, name := range []string{"check", "inspect", "restore", "dev", "join", "bootstrap"} {
+		if !given[name] {
+			continue
+		}
+		if first != "" {
+			return fmt.Errorf("--%s and --%s exclude each other", first, name)
+		}
+		first = name
+	}
+	for _, name := range []string{"inspect", "restore"} {
+		if given[name] && set.Lookup(name).Value.String() == "" {
+			return fmt.Errorf("--%s: which file?", name)
+		}
+	}
+	if given["skip-ids"] && !given["restore"] {
+		return errors.New("--skip-ids is for --restore")
+	}
+	if f.skipIDs > maxSkip {
+		return fmt.Errorf("--skip-ids %d: at most %d", f.skipIDs, maxSkip)
+	}
+	return nil
+}
+
+// maxSkip leaves most of the job ids to jobs.
+const maxSkip = 1 << 28
+
+// loadConf is conf.Load with what only the packages of identity can tell: the check sums of wallets.
+func loadConf(path string) (*conf.Config, error) {
+	cfg, err := conf.Load(path)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := authn.ParseWallets(cfg.Wallets); err != nil {
+		return nil, conf.Problems{{File: cfg.Source, Text: err.Error()}}
+	}
+	return cfg, nil
+}
+
+// nameOf is which controller this is: the one that was named, else the one whose line names this host.
+func nameOf(named string, cfg *conf.Config) (string, error) {
+	if named != "" {
+		return named, nil
+	}
+	return thisController(cfg)
+}
+
 // check prints every problem of a configuration and what is ignored of it.
 func check(path string, stdout, stderr io.Writer) int {
-	cfg, err := conf.Load(path)
+	cfg, err := loadConf(path)
 	if err != nil {
 		fmt.Fprintln(stderr, err)
 		return 1
+	}
+	for _, n := range cfg.Warnings {
+		fmt.Fprintf(stdout, "warning: %s\n", n)
 	}
 	for _, n := range cfg.Ignored {
 		fmt.Fprintf(stdout, "ignored: %s\n", n)
@@ -141,23 +220,24 @@ func plural(n int, thing string) string {
 
 // runOne is one controller of a configured cluster.
 func runOne(ctx context.Context, f flags, stdout, stderr *os.File) error {
-	cfg, err := conf.Load(f.conf)
+	cfg, err := loadConf(f.conf)
 	if err != nil {
 		return err
 	}
-	name := f.name
-	if name == "" {
-		if name, err = thisController(cfg); err != nil {
-			return err
-		}
+	name, err := nameOf(f.name, cfg)
+	if err != nil {
+		return err
 	}
 	log := newLogger(stderr, cfg.LogLevel)
+	for _, n := range cfg.Warnings {
+		log.Warn("configuration", "at", n.String())
+	}
 	for _, n := range cfg.Ignored {
 		log.Info("configuration key has no effect", "at", n.String())
 	}
 	go tuneGC(ctx)
 	return Run(ctx, Options{
-		Config: cfg, Name: name, Version: version.Version, Logger: log,
+		Config: cfg, Name: name, Version: version.Version, Logger: log, Join: f.join, Bootstrap: f.bootstrap,
 		Ready: func() {
 			text := "gctld ready " + name
 			fmt.Fprintln(stdout, text)

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -28,6 +29,7 @@ import (
 	"github.com/tensorgrid/tensorgrid/ctld/server"
 	"github.com/tensorgrid/tensorgrid/ctld/state"
 	"github.com/tensorgrid/tensorgrid/internal/authn"
+	"github.com/tensorgrid/tensorgrid/internal/fault"
 )
 
 // How long the parts of a shutdown may take.
@@ -49,6 +51,9 @@ type Options struct {
 	Name    string // which of Config.Controllers
 	Version string
 	Logger  *slog.Logger
+	// Join: with an empty folder it waits until a leader takes it in. Bootstrap: with an empty folder it
+	// starts a cluster without asking the others whether there is one.
+	Join, Bootstrap bool
 	// Ready is called once the listeners take calls; it may be nil.
 	Ready func()
 }
@@ -60,11 +65,16 @@ type controller struct {
 	id     *authn.Identity
 	auth   *authn.Authenticator
 	peers  *peers
+	store  *state.Store
 	rep    *replica.Replica
+	status *replica.PeerService
+	audit  *server.AuditLog
 	lead   *leader.Leader
 	server *server.Server
 	local  *grpc.Server // users, by peer credentials
 	remote *grpc.Server // agents and controllers, by certificate
+	users  *grpc.Server // commands on other hosts, by token or wallet; nil when their port is closed
+	gate   *gate
 	locker io.Closer
 }
 
@@ -72,6 +82,10 @@ type controller struct {
 // go on no longer.
 func Run(ctx context.Context, o Options) error {
 	c, err := open(ctx, o)
+	if errors.Is(err, replica.ErrRemoved) {
+		o.Logger.Info("this controller does not run", "name", o.Name, "why", err)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -80,7 +94,7 @@ func Run(ctx context.Context, o Options) error {
 
 // open makes the objects; nothing is served yet.
 func open(ctx context.Context, o Options) (_ *controller, err error) {
-	c := &controller{Options: o, self: o.Config.Controller(o.Name)}
+	c := &controller{Options: o, self: o.Config.Controller(o.Name), store: state.New()}
 	if c.self == nil {
 		return nil, fmt.Errorf("%s has no ControllerName=%s", o.Config.Source, o.Name)
 	}
@@ -93,20 +107,34 @@ func open(ctx context.Context, o Options) (_ *controller, err error) {
 			c.locker.Close()
 		}
 	}()
-	if c.id, err = authn.OpenIdentity(o.Config.TLSDir, o.Name, time.Now); err != nil {
+	if c.id, err = authn.OpenIdentity(o.Config.TLSDir, o.Name, fault.Now); err != nil {
 		return nil, err
 	}
 	if c.id.Role() != authn.RoleCtld || c.id.Name() != o.Name || c.id.Cluster() != o.Config.ClusterName {
 		return nil, fmt.Errorf("certificate in %s is of %s %q in cluster %q, want ctld %q in %q",
 			o.Config.TLSDir, c.id.Role(), c.id.Name(), c.id.Cluster(), o.Name, o.Config.ClusterName)
 	}
-	c.peers = newPeers(o.Config, c.id)
+	c.peers = newPeers(o.Config, c.id, func() state.Viewer { return c.store.View() })
 	if err = c.openReplica(ctx, dir); err != nil {
 		c.peers.close()
 		return nil, err
 	}
+	log := expand(o.Config.AuditLog, o.Name)
+	if log == "" {
+		log = filepath.Join(dir, "audit.log")
+	}
+	c.audit = server.OpenAuditLog(log, o.Logger)
 	c.openServers()
 	return c, nil
+}
+
+// votersOf are the controllers of a file as raft knows them.
+func votersOf(cfg *conf.Config) []replica.Voter {
+	var out []replica.Voter
+	for _, k := range cfg.Controllers {
+		out = append(out, replica.Voter{Name: k.Name, Addr: hostPort(k.Address, k.RaftPort)})
+	}
+	return out
 }
 
 func expand(path, name string) string { return strings.ReplaceAll(path, "%c", name) }
@@ -127,16 +155,13 @@ func (c *controller) openReplica(ctx context.Context, dir string) error {
 	if err != nil {
 		return fmt.Errorf("raft port: %w", err)
 	}
-	var voters []replica.Voter
-	for _, k := range c.Config.Controllers {
-		voters = append(voters, replica.Voter{Name: k.Name, Addr: net.JoinHostPort(k.Address, fmt.Sprint(k.RaftPort))})
-	}
 	level := slog.LevelWarn
 	if c.Config.LogLevel == "debug" {
 		level = slog.LevelInfo
 	}
 	c.rep, err = replica.Open(ctx, replica.Config{
-		Name: c.Name, Voters: voters, Dir: dir,
+		Name: c.Name, Voters: votersOf(c.Config), Address: c.peers.raftAddress, Dir: dir,
+		Join: c.Join, Bootstrap: c.Bootstrap, Cluster: c.Config.ClusterName,
 		Listener: newTLSListener(ln, c.id.Server(authn.RoleCtld)),
 		Dial:     tlsDialer(c.id.Client(authn.RoleCtld)),
 		Peers:    c.peers.Peer,
@@ -149,27 +174,38 @@ func (c *controller) openReplica(ctx context.Context, dir string) error {
 	return nil
 }
 
-// openServers wires leader, server and the two gRPC servers.
+// openServers wires leader, server and the gRPC servers.
 func (c *controller) openServers() {
+	c.status = replica.NewPeerService(c.rep, c.Version)
+	inForce := func() *conf.Config { return c.server.Config() }
 	c.lead = leader.New(leader.Deps{
 		Log: c.rep, Name: c.Name, Logger: c.Logger, Signer: c.id.Signer, Address: c.peers.address,
-		Config: func() *conf.Config { return c.server.Config() },
+		Config: inForce, Now: fault.Now, Fence: fence(inForce), Hashes: c.rep, Controllers: c.peers.controllers,
+		Peers: features{rep: c.rep, status: c.status.Status, peers: c.peers, self: c.Name},
 	})
-	accounts := authn.NewAccounts("/etc/passwd", "/etc/group", time.Now)
-	c.auth = authn.NewAuthenticator(accounts, nil)
+	c.auth = authn.NewAuthenticator(authn.NewAccounts("/etc/passwd", "/etc/group", fault.Now), nil)
 	c.server = server.New(server.Deps{
-		Log: c.rep, Auth: c.auth, Config: c.Config, Encode: leader.SetConfig, Name: c.Name, Version: c.Version,
-		Telemetry: telemetry{c.lead}, Output: output{c.lead}, Peers: c.peers, Now: time.Now, Logger: c.Logger,
+		Log: c.rep, Auth: c.auth, Config: c.Config, Load: loadConf, Encode: leader.SetConfig, Name: c.Name, Version: c.Version,
+		Telemetry: telemetry{c.lead}, Output: output{c.lead}, Peers: c.peers, Now: fault.Now, Logger: c.Logger,
+		Members: c.rep, Status: c.status.Status, Probe: c.peers.probe, Backup: c.rep, Issuer: newIssuer(c.Config, fault.Now), Audit: c.audit,
 	})
 	c.local = grpc.NewServer(grpc.Creds(authn.PeerCred()),
-		grpc.MaxRecvMsgSize(server.MaxMessage), grpc.MaxConcurrentStreams(maxStreams),
-		grpc.ChainUnaryInterceptor(c.auth.Unary(), c.server.Forwarding()), grpc.ChainStreamInterceptor(c.auth.Stream()))
+		grpc.MaxRecvMsgSize(server.MaxMessage), grpc.MaxHeaderListSize(remoteHeaders), grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ChainUnaryInterceptor(c.auth.Unary(), c.server.Forwarding()),
+		grpc.ChainStreamInterceptor(c.auth.Stream(), c.server.AuditStream()))
 	ctldpb.RegisterControllerServer(c.local, c.server)
-	c.remote = grpc.NewServer(grpc.Creds(credentials.NewTLS(c.id.Server())),
+	c.remote = grpc.NewServer(grpc.Creds(credentials.NewTLS(c.id.Server(authn.RoleCtld, authn.RoleNode, authn.RoleLogin))),
+		grpc.ConnectionTimeout(handshakeTimeout), grpc.MaxHeaderListSize(remoteHeaders),
 		grpc.MaxRecvMsgSize(server.MaxMessage*2), grpc.MaxConcurrentStreams(maxStreams), grpc.KeepaliveParams(vanished),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.ChainUnaryInterceptor(c.auth.Unary()), grpc.ChainStreamInterceptor(c.auth.Stream()))
 	nodepb.RegisterNodeServer(c.remote, c.lead)
-	peerpb.RegisterPeerServer(c.remote, peerService{replica.NewPeerService(c.rep, c.Version), c.server})
+	nodepb.RegisterEnrollServer(c.remote, c.server.Enroll())
+	peerpb.RegisterPeerServer(c.remote, peerService{c.status, c.server})
+	if c.self.UserPort != 0 {
+		c.gate = newGate(remoteBounds())
+		c.users = userServer(c.id, c.auth, authn.NewVerifier(c.id, fault.Now), c.server, c.gate)
+	}
 }
 
 // peerService is what controllers ask of each other: the replica's half and the server's.
@@ -181,6 +217,11 @@ type peerService struct {
 // Forward implements peerpb.PeerServer.
 func (p peerService) Forward(ctx context.Context, req *peerpb.ForwardRequest) (*peerpb.ForwardResponse, error) {
 	return p.server.Forward(ctx, req)
+}
+
+// Rejoin implements peerpb.PeerServer.
+func (p peerService) Rejoin(ctx context.Context, req *peerpb.RejoinRequest) (*peerpb.RejoinResponse, error) {
+	return p.server.Rejoin(ctx, req, p.PeerService.Rejoin)
 }
 
 // telemetry gives the server what the leader hears of nodes.
@@ -204,23 +245,57 @@ func (o output) ReadOutput(ctx context.Context, node string, jobID, run uint32, 
 	return chunk.Data, chunk.EOF, chunk.Running, err
 }
 
+// listeners are where a controller takes calls.
+type listeners struct{ socket, tcp, users net.Listener }
+
+func (l listeners) close() error {
+	var errs []error
+	for _, one := range []net.Listener{l.socket, l.tcp, l.users} {
+		if one != nil {
+			errs = append(errs, one.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// listen opens the socket and the ports; users is nil when their port is closed.
+func (c *controller) listen() (l listeners, err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.close())
+		}
+	}()
+	if l.socket, err = listenUnix(expand(c.self.Socket, c.Name)); err != nil {
+		return l, err
+	}
+	if l.tcp, err = net.Listen("tcp", listenAddr(c.self.Address, c.self.Port)); err != nil {
+		return l, fmt.Errorf("port for agents and controllers: %w", err)
+	}
+	if c.users == nil {
+		return l, nil
+	}
+	raw, err := net.Listen("tcp", listenAddr(c.self.Address, c.self.UserPort))
+	if err != nil {
+		return l, fmt.Errorf("port for users: %w", err)
+	}
+	l.users = gateListener{raw, c.gate}
+	return l, nil
+}
+
 // run serves until ctx ends or a part fails for good.
 func (c *controller) run(ctx context.Context) error {
-	socket := expand(c.self.Socket, c.Name)
-	users, err := listenUnix(socket)
+	at, err := c.listen()
 	if err != nil {
 		return errors.Join(err, c.close())
-	}
-	tcp, err := net.Listen("tcp", listenAddr(c.self.Address, c.self.Port))
-	if err != nil {
-		return errors.Join(fmt.Errorf("port for agents and controllers: %w", err), users.Close(), c.close())
 	}
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var loops sync.WaitGroup
 	loops.Go(func() { c.lead.Run(work) })
 	loops.Go(func() { c.server.Follow(work) })
-	failed := make(chan error, 2)
+	loops.Go(func() { c.id.WatchExpiry(work, func(text string) { c.Logger.Warn("certificate", "problem", text) }) })
+	loops.Go(func() { c.renewal().run(work) })
+	failed := make(chan error, 3)
 	serve := func(s *grpc.Server, l net.Listener) {
 		loops.Go(func() {
 			if err := s.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
@@ -228,28 +303,46 @@ func (c *controller) run(ctx context.Context) error {
 			}
 		})
 	}
-	serve(c.remote, tcp)
-	serve(c.local, newUserListener(users, userConns()))
-	c.Logger.Info("controller serves", "name", c.Name, "socket", socket, "address", tcp.Addr().String(), "version", c.Version)
+	serve(c.remote, at.tcp)
+	serve(c.local, newUserListener(at.socket, userConns()))
+	if c.users != nil {
+		serve(c.users, at.users)
+	}
+	c.Logger.Info("controller serves", "name", c.Name, "socket", at.socket.Addr().String(), "address", at.tcp.Addr().String(),
+		"user_port", c.self.UserPort, "version", c.Version)
 	if c.Ready != nil {
 		c.Ready()
 	}
-	var cause error
+	cause := c.wait(ctx, failed)
+	stop()
+	err = c.close()
+	loops.Wait()
+	return errors.Join(cause, err)
+}
+
+// wait comes back with the reason of the end, when calls under way have been seen to; nil for a clean one.
+func (c *controller) wait(ctx context.Context, failed <-chan error) (cause error) {
 	select {
 	case <-ctx.Done():
 	case cause = <-failed:
 	case cause = <-c.rep.Fatal():
 		if errors.Is(cause, replica.ErrRemoved) {
-			c.Logger.Info("this controller was removed from the cluster")
-			cause = nil
+			c.Logger.Info("this controller was removed from the cluster", "name", c.Name)
+			return nil
 		}
+		// There is nothing to hand over and nobody to wait for: the others have noticed, or will when this
+		// process is gone.
+		c.Logger.Error("controller stops: its replica cannot go on", "name", c.Name, "err", cause)
+		return cause
 	}
 	c.Logger.Info("controller stops", "name", c.Name)
 	c.drain()
-	stop()
-	err = c.close()
-	loops.Wait()
-	return errors.Join(cause, err)
+	return cause
+}
+
+func (c *controller) renewal() renewal {
+	return renewal{issuer: newIssuer(c.Config, fault.Now), id: c.id, dir: c.Config.TLSDir, log: c.Logger, now: fault.Now, every: renewLook,
+		life: func() time.Duration { return c.server.Config().CertLife }}
 }
 
 // drain hands leadership over while calls under way are still answered, then takes no more calls.
@@ -259,7 +352,13 @@ func (c *controller) drain() {
 	if err := c.rep.Transfer(ctx); err != nil {
 		c.Logger.Warn("leadership was not handed over", "err", err)
 	}
-	stopServer(c.local)
+	var users sync.WaitGroup
+	for _, s := range []*grpc.Server{c.local, c.users} {
+		if s != nil {
+			users.Go(func() { stopServer(s) })
+		}
+	}
+	users.Wait()
 	// Agents' sessions are streams without an end: they are cut, the agents go to the new leader.
 	c.remote.Stop()
 }
@@ -284,9 +383,12 @@ func stopServer(s *grpc.Server) {
 func (c *controller) close() error {
 	c.local.Stop()
 	c.remote.Stop()
+	if c.users != nil {
+		c.users.Stop()
+	}
 	err := c.rep.Close()
 	c.peers.close()
-	return errors.Join(err, c.locker.Close())
+	return errors.Join(err, c.audit.Close(), c.locker.Close())
 }
 
 // logLevel is the level of a LogLevel.

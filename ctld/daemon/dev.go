@@ -106,6 +106,7 @@ type devLayout struct {
 	agent     account
 	step      account
 	temporary bool // dir was made by us: it goes at the end
+	wrote     bool // grid.conf is new
 	lock      *os.File
 }
 
@@ -135,7 +136,7 @@ func newDevLayout(o devOptions) (*devLayout, error) {
 	if err := d.makeFolders(); err != nil {
 		return nil, err
 	}
-	for _, step := range []func() error{d.findPrograms, d.makeCertificates, d.writeGridConf, d.writeLaunchConfs} {
+	for _, step := range []func() error{d.findPrograms, d.makeCertificates, d.writeGridConf, d.checkGridConf, d.writeLaunchConfs} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -335,7 +336,7 @@ func (d *devLayout) writeGridConf() error {
 	if data, err := os.ReadFile(d.path("grid.conf")); err == nil {
 		return d.addStepUser(data)
 	}
-	ports, err := freePorts(2 * d.controllers)
+	ports, err := freePorts(3 * d.controllers)
 	if err != nil {
 		return err
 	}
@@ -352,7 +353,7 @@ func (d *devLayout) writeGridConf() error {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "# A development cluster on one host, written by gctld --dev.\nClusterName=%s\n", d.cluster)
-	fmt.Fprintf(&b, "TLSDir=%s\nSlurmdSpoolDir=%s\nNodeRunDir=%s\n", d.path("tls"), d.path("spool", "%n"), d.path("run", "%n"))
+	fmt.Fprintf(&b, "TLSDir=%s\nIssuerKey=%s\nSlurmdSpoolDir=%s\nNodeRunDir=%s\n", d.path("tls"), d.path("ca", authn.CAKeyFile), d.path("spool", "%n"), d.path("run", "%n"))
 	// The nodes share the host: each has what its line says, not what the host has.
 	fmt.Fprintf(&b, "SlurmdParameters=config_overrides\nSlurmdTimeout=30\nKillWait=5\nReturnToService=2\n")
 	if d.root {
@@ -371,8 +372,8 @@ func (d *devLayout) writeGridConf() error {
 	}
 	for i := range d.controllers {
 		name := d.controllerName(i)
-		fmt.Fprintf(&b, "ControllerName=%s Address=127.0.0.1 Port=%d RaftPort=%d Socket=%s StateDir=%s\n",
-			name, ports[2*i], ports[2*i+1], d.path(name+".sock"), d.path("state", name))
+		fmt.Fprintf(&b, "ControllerName=%s Address=127.0.0.1 Port=%d RaftPort=%d UserPort=%d Socket=%s StateDir=%s\n",
+			name, ports[3*i], ports[3*i+1], ports[3*i+2], d.path(name+".sock"), d.path("state", name))
 	}
 	for i := range d.nodes {
 		fmt.Fprintf(&b, "NodeName=%s NodeHostname=localhost NodeAddr=127.0.0.1 CPUs=%d RealMemory=%d", d.nodeName(i), cpus, mem)
@@ -383,7 +384,22 @@ func (d *devLayout) writeGridConf() error {
 	}
 	fmt.Fprintf(&b, "PartitionName=batch Nodes=ALL Default=YES\n")
 	fmt.Fprintf(&b, "PartitionName=local Nodes=ALL SharedFS=NO\n")
+	d.wrote = true
 	return os.WriteFile(d.path("grid.conf"), []byte(b.String()), 0o644)
+}
+
+// checkGridConf reads grid.conf as the daemons will: a mistake in a --set line, or in a file that was changed by
+// hand, is told at once and not by children that end one after the other.
+func (d *devLayout) checkGridConf() error {
+	path := d.path("grid.conf")
+	_, err := loadConf(path)
+	if err != nil && d.wrote { // nothing ran on it yet: the next try begins anew
+		err = errors.Join(err, os.Remove(path))
+	}
+	if err != nil && len(d.set) > 0 {
+		return fmt.Errorf("grid.conf with the lines of --set is not valid:\n%w", err)
+	}
+	return err
 }
 
 // addStepUser tells a cluster of an earlier version whom its shepherds run as.

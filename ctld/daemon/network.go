@@ -12,15 +12,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials"
-
-	"github.com/tensorgrid/tensorgrid/api/peerpb"
-	"github.com/tensorgrid/tensorgrid/conf"
-	"github.com/tensorgrid/tensorgrid/ctld/server"
-	"github.com/tensorgrid/tensorgrid/internal/authn"
 )
 
 const (
@@ -122,61 +113,6 @@ func tlsDialer(cfg *tls.Config) func(context.Context, string) (net.Conn, error) 
 		d := tls.Dialer{NetDialer: &net.Dialer{Timeout: handshakeTimeout}, Config: cfg}
 		return d.DialContext(ctx, "tcp", addr)
 	}
-}
-
-// peers holds one connection to each other controller, made when first used.
-type peers struct {
-	id *authn.Identity
-
-	mu    sync.Mutex
-	addrs map[string]string
-	conns map[string]*grpc.ClientConn
-}
-
-func newPeers(cfg *conf.Config, id *authn.Identity) *peers {
-	p := &peers{id: id, addrs: map[string]string{}, conns: map[string]*grpc.ClientConn{}}
-	for _, c := range cfg.Controllers {
-		p.addrs[c.Name] = net.JoinHostPort(c.Address, fmt.Sprint(c.Port))
-	}
-	return p
-}
-
-// address is where agents and controllers reach a controller; "" when there is none of that name.
-func (p *peers) address(name string) string { return p.addrs[name] }
-
-// Peer implements server.Peers.
-func (p *peers) Peer(name string) (peerpb.PeerClient, error) {
-	addr, ok := p.addrs[name]
-	if !ok {
-		return nil, fmt.Errorf("no controller is called %q", name)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	conn := p.conns[name]
-	if conn == nil {
-		var err error
-		conn, err = grpc.NewClient(addr,
-			grpc.WithTransportCredentials(credentials.NewTLS(p.id.Client(authn.RoleCtld))),
-			grpc.WithConnectParams(grpc.ConnectParams{
-				Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
-				MinConnectTimeout: handshakeTimeout,
-			}),
-			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(8*server.MaxMessage), grpc.MaxCallSendMsgSize(2*server.MaxMessage)))
-		if err != nil {
-			return nil, fmt.Errorf("controller %s: %w", name, err)
-		}
-		p.conns[name] = conn
-	}
-	return peerpb.NewPeerClient(conn), nil
-}
-
-func (p *peers) close() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, c := range p.conns {
-		c.Close()
-	}
-	clear(p.conns)
 }
 
 // listenUnix makes the users' socket. Anybody may connect, so the folder must not let others put a
