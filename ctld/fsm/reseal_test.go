@@ -36,3 +36,19 @@ func reseal(data []byte) []byte {
 	}
 	return append(binary.AppendUvarint(out, uint64(len(body))), body...)
 }
+
+// records reads the records of a snapshot.
+func records(data []byte) (list []*logpb.SnapshotRecord) {
+	for len(data) > 0 {
+		size, n := binary.Uvarint(data)
+		if n <= 0 || size > uint64(len(data)-n) {
+			break
+		}
+		r := new(logpb.SnapshotRecord)
+		if proto.Unmarshal(data[n:n+int(size)], r) != nil {
+			break
+		}
+		list, data = append(list, r), data[n+int(size):]
+	}
+	return list
+}
