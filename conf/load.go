@@ -70,16 +70,24 @@ func Load(path string) (*Config, error) {
 	return b.cfg, nil
 }
 
-// LoadControllers reads only what a user's command needs: the cluster's name and its controllers. A
-// mistake elsewhere in the file, which an administrator may be editing, stops nobody's command; the
-// error is Problems when these two cannot be told.
-func LoadControllers(path string) (cluster string, list []Controller, err error) {
+// Front is what a user's command reads of the file.
+type Front struct {
+	Cluster     string
+	Controllers []Controller
+	TLSDir      string
+	LoginSocket string
+}
+
+// LoadFront reads only what a user's command needs: the cluster's name, its controllers, and the way to them from
+// other hosts. A mistake elsewhere in the file, which an administrator may be editing, stops nobody's command; the
+// error is Problems when these cannot be told.
+func LoadFront(path string) (*Front, error) {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
 	}
 	r := &reader{}
 	if err := r.file(path); err != nil {
-		return "", nil, fmt.Errorf("configuration: %w", err)
+		return nil, fmt.Errorf("configuration: %w", err)
 	}
 	b := newBuilder(r, path)
 	r.problems = nil
@@ -94,7 +102,7 @@ func LoadControllers(path string) (cluster string, list []Controller, err error)
 		default:
 			for _, p := range rec.pairs {
 				name := strings.ToLower(p.key)
-				if name == "clustername" {
+				if name == "clustername" || name == "tlsdir" || name == "loginsocket" {
 					b.topPair(rec, p)
 				} else {
 					b.slurm.take(name, p.value)
@@ -110,9 +118,9 @@ func LoadControllers(path string) (cluster string, list []Controller, err error)
 		r.problem(path, 0, "no ControllerName line says where the controllers are")
 	}
 	if len(r.problems) > 0 {
-		return "", nil, r.problems
+		return nil, r.problems
 	}
-	return b.cfg.ClusterName, b.cfg.Controllers, nil
+	return &Front{b.cfg.ClusterName, b.cfg.Controllers, b.cfg.TLSDir, b.cfg.LoginSocket}, nil
 }
 
 // builder turns records into a Config.

@@ -216,18 +216,19 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// TestLoadControllers: a user's command works while an administrator edits the rest of the file.
-func TestLoadControllers(t *testing.T) {
-	cluster, list, err := LoadControllers(write(t, "grid.conf", good+"KillWait=soon\njust words\nNodeName=n[9-1]\n"))
-	if err != nil || cluster != "lab" || len(list) != 1 || list[0].Socket != "/run/tensorgrid/c1.sock" {
-		t.Errorf("%q %+v %v", cluster, list, err)
+// TestLoadFront: a user's command works while an administrator edits the rest of the file.
+func TestLoadFront(t *testing.T) {
+	f, err := LoadFront(write(t, "grid.conf", good+"KillWait=soon\njust words\nNodeName=n[9-1]\nTLSDir=/x/tls\n"))
+	if err != nil || f.Cluster != "lab" || len(f.Controllers) != 1 || f.Controllers[0].Socket != "/run/tensorgrid/c1.sock" ||
+		f.TLSDir != "/x/tls" || f.LoginSocket != "/run/tensorgrid/login.sock" {
+		t.Errorf("%+v %v", f, err)
 	}
-	if _, _, err := LoadControllers(write(t, "grid.conf", "NodeName=n1\n")); err == nil || !strings.Contains(err.Error(), "ClusterName is missing") ||
+	if _, err := LoadFront(write(t, "grid.conf", "NodeName=n1\n")); err == nil || !strings.Contains(err.Error(), "ClusterName is missing") ||
 		!strings.Contains(err.Error(), "no ControllerName line") {
 		t.Errorf("err = %v", err)
 	}
-	if _, list, err = LoadControllers(write(t, "slurm.conf", "ClusterName=x\nSlurmctldHost=a(10.0.0.1)\nSlurmctldPort=7000\n")); err != nil || list[0].Port != 7000 {
-		t.Errorf("%+v %v", list, err)
+	if f, err := LoadFront(write(t, "slurm.conf", "ClusterName=x\nSlurmctldHost=a(10.0.0.1)\nSlurmctldPort=7000\n")); err != nil || f.Controllers[0].Port != 7000 {
+		t.Errorf("%+v %v", f, err)
 	}
 }
 
@@ -244,6 +245,6 @@ func FuzzLoad(f *testing.F) {
 		if (c == nil) == (err == nil) {
 			t.Fatalf("config %v with error %v", c, err)
 		}
-		LoadControllers(path)
+		LoadFront(path)
 	})
 }

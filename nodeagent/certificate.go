@@ -2,12 +2,12 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
+	cryptorand "crypto/rand"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
-	mathrand "math/rand/v2"
+	"math/rand/v2"
 	"net"
 	"os"
 	"strconv"
@@ -61,7 +61,7 @@ func renewer(home *enroll.Home, id *authn.Identity, controllers []conf.Controlle
 		}
 		return nil, errors.Join(errs...)
 	}
-	return &enroll.Renewer{Home: home, Identity: id, Call: call, Now: fault.Now, Jitter: mathrand.Float64, Rand: rand.Reader, Log: log}
+	return &enroll.Renewer{Home: home, Identity: id, Call: call, Now: fault.Now, Jitter: rand.Float64, Rand: cryptorand.Reader, Log: log}
 }
 
 // alongside runs a helper beside the work and ends it when the work is done.

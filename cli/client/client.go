@@ -1,5 +1,5 @@
 // Package client is the way from a command to the controllers: it finds them, tries one after the
-// other on their local sockets, and repeats a call whose outcome is not known; calls that change
+// other on their local sockets or, from another host, on their ports for users, and repeats a call whose outcome is not known; calls that change
 // something carry a key, so a repeat happens once.
 package client
 
@@ -21,7 +21,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tensorgrid/tensorgrid/api/ctldpb"
-	"github.com/tensorgrid/tensorgrid/conf"
 )
 
 // Limits of one call.
@@ -34,13 +33,14 @@ const (
 	lastPause      = 500 * time.Millisecond
 )
 
-// Target is one controller as seen from this host.
-type Target struct{ Name, Socket string }
+// Target is one controller as seen from this host: its socket or, on another host, its address.
+type Target struct{ Name, Socket, Address string }
 
 // Client talks to the controllers. Safe for concurrent use.
 type Client struct {
 	targets []Target
 	cluster string
+	remote  *remote // nil: by local sockets
 
 	mu    sync.Mutex
 	conns []*grpc.ClientConn // by target; nil = not connected
@@ -50,19 +50,6 @@ type Client struct {
 // New gives a client of these controllers. It connects at the first call.
 func New(cluster string, targets []Target) *Client {
 	return &Client{targets: targets, cluster: cluster, conns: make([]*grpc.ClientConn, len(targets))}
-}
-
-// FromConfig gives the client of the configuration that conf.Find names.
-func FromConfig() (*Client, error) {
-	cluster, controllers, err := conf.LoadControllers(conf.Find())
-	if err != nil {
-		return nil, err
-	}
-	var targets []Target
-	for _, ctl := range controllers {
-		targets = append(targets, Target{Name: ctl.Name, Socket: ctl.Socket})
-	}
-	return New(cluster, targets), nil
 }
 
 // Cluster is the cluster's name, "" when it is not known.
@@ -90,8 +77,8 @@ var (
 	errHung = errors.New("no answer in time")
 )
 
-// connect gives the connection to target i. The socket is opened here, so that a dead controller is
-// told apart from one that answers with an error.
+// connect gives the connection to target i. It is opened here, so that a dead controller is told apart
+// from one that answers with an error.
 func (c *Client) connect(ctx context.Context, i int) (*grpc.ClientConn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,14 +86,18 @@ func (c *Client) connect(ctx context.Context, i int) (*grpc.ClientConn, error) {
 		return c.conns[i], nil
 	}
 	d := net.Dialer{Timeout: time.Second}
-	path := c.targets[i].Socket
-	first, err := d.DialContext(ctx, "unix", path)
+	network, address := "unix", c.targets[i].Socket
+	opts := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
+	if c.remote != nil {
+		d.Timeout = ConnectTimeout
+		network, address, opts = "tcp", c.targets[i].Address, c.remote.options()
+	}
+	first, err := d.DialContext(ctx, network, address)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errConnect, err)
 	}
 	var once sync.Mutex
-	conn, err := grpc.NewClient("passthrough:///"+c.targets[i].Name,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+	conn, err := grpc.NewClient("passthrough:///"+c.targets[i].Name, append(opts,
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			once.Lock()
 			defer once.Unlock()
@@ -114,13 +105,13 @@ func (c *Client) connect(ctx context.Context, i int) (*grpc.ClientConn, error) {
 				first = nil
 				return nc, nil
 			}
-			return d.DialContext(ctx, "unix", path)
+			return d.DialContext(ctx, network, address)
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxMessage)),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: firstPause, Multiplier: 1.6, MaxDelay: lastPause},
-			MinConnectTimeout: time.Second,
-		}))
+			MinConnectTimeout: d.Timeout,
+		}))...)
 	if err != nil {
 		first.Close()
 		return nil, fmt.Errorf("%w: %w", errConnect, err)
@@ -195,6 +186,9 @@ func (c *Client) try(ctx context.Context, i int, limit time.Duration, call func(
 	}
 	if status.Code(err) == codes.Unavailable {
 		c.drop(i)
+		if c.remote != nil {
+			err = c.remote.unavailable(c.targets[i], err)
+		}
 	}
 	return err
 }
