@@ -11,7 +11,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -61,6 +63,7 @@ type cluster struct {
 	links   map[[2]string][]*link // from, to
 	quit    chan struct{}
 	trouble bool // keep the folder
+	mu      sync.Mutex
 	users   map[uint32]*user
 }
 
@@ -166,6 +169,9 @@ func (c *cluster) folders() error {
 			if err := mountTmpfs(p, size, 0o711); err != nil {
 				return err
 			}
+			if err := c.aside(filepath.Join(p, "shepherd.log")); err != nil {
+				return err
+			}
 		}
 		if err := errors.Join(os.Chown(p, f.uid, f.uid), os.Chmod(p, f.mode)); err != nil {
 			return err
@@ -188,6 +194,21 @@ func (c *cluster) folders() error {
 // mountTmpfs needs no unmounting: the mounts are this process's alone.
 func mountTmpfs(path string, mib int, mode os.FileMode) error {
 	return syscall.Mount("robust", path, "tmpfs", 0, fmt.Sprintf("size=%dm,mode=%o", mib, mode))
+}
+
+// aside puts a file of a small file system onto the big one. A launcher and its shepherds have their crash log
+// open for writing all the time, and a file system with such files cannot be made read-only by hand, as a
+// broken disk is by the kernel.
+func (c *cluster) aside(path string) error {
+	real := c.path("log", "shepherds."+filepath.Base(filepath.Dir(path)))
+	err := os.WriteFile(real, nil, 0o600)
+	if err == nil {
+		err = os.WriteFile(path, nil, 0o600)
+	}
+	if err == nil {
+		err = syscall.Mount(real, path, "", syscall.MS_BIND, "")
+	}
+	return err
 }
 
 // remount makes a file system read-only, or lets it be written again.
@@ -366,9 +387,13 @@ func (c *cluster) files() error {
 	}
 	for i := range c.nodes {
 		n := node(i)
+		// Each node has a name of its own for the program, so that its shepherds can be told apart.
+		if err := errors.Join(os.MkdirAll(filepath.Dir(c.stepd(n)), 0o755), secondName(filepath.Join(c.bin, "gstepd"), c.stepd(n))); err != nil {
+			return err
+		}
 		var b strings.Builder
 		for _, kv := range [][2]any{{"cluster", c.name}, {"node", n}, {"ca", c.path("tls", authn.CAFile)}, {"socket", c.path("run", n, "launcher.sock")},
-			{"agent_socket", c.path("run", n, "agent.sock")}, {"spool", c.path("spool", n)}, {"stepd", filepath.Join(c.bin, "gstepd")},
+			{"agent_socket", c.path("run", n, "agent.sock")}, {"spool", c.path("spool", n)}, {"stepd", c.stepd(n)},
 			{"agent_uid", agentUID}, {"agent_gid", agentUID}, {"step_uid", stepUID}, {"step_gid", stepUID}, {"cgroup_driver", "track"}} {
 			fmt.Fprintf(&b, "%v = %v\n", kv[0], kv[1])
 		}
@@ -378,6 +403,72 @@ func (c *cluster) files() error {
 		}
 	}
 	return nil
+}
+
+func (c *cluster) stepd(node string) string { return c.path("etc", node, "gstepd") }
+
+// secondName links a program under another name, or copies it where that cannot be.
+func secondName(from, to string) error {
+	if os.Link(from, to) == nil {
+		return nil
+	}
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, data, 0o755)
+}
+
+// powerOff ends everything that a node runs at once: agent, launcher, shepherds, jobs.
+func (c *cluster) powerOff(node string) {
+	c.proc[node].kill()
+	c.proc[launcher(node)].kill()
+	for range 50 {
+		pids := c.processesOf(node)
+		if len(pids) == 0 {
+			return
+		}
+		for _, pid := range pids {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	c.t.Errorf("%s: processes %v cannot be killed", node, c.processesOf(node))
+}
+
+// processesOf lists a node's shepherds and what is in its control groups.
+func (c *cluster) processesOf(node string) (pids []int) {
+	cmds, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, f := range cmds {
+		if text, err := os.ReadFile(f); err == nil && strings.HasPrefix(string(text), c.stepd(node)) {
+			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f))); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	for _, top := range c.groups(node) {
+		filepath.WalkDir(top, func(p string, e os.DirEntry, err error) error {
+			if err == nil && e.IsDir() {
+				text, _ := os.ReadFile(filepath.Join(p, "cgroup.procs"))
+				for word := range strings.FieldsSeq(string(text)) {
+					if pid, err := strconv.Atoi(word); err == nil && pid > 0 {
+						pids = append(pids, pid)
+					}
+				}
+			}
+			return nil
+		})
+	}
+	return pids
+}
+
+// groups finds the control groups of a node, or of all with "*".
+func (c *cluster) groups(node string) (tops []string) {
+	for _, pattern := range []string{"/sys/fs/cgroup/tensorgrid/", "/sys/fs/cgroup/*/tensorgrid/", "/sys/fs/cgroup/*/*/tensorgrid/"} {
+		found, _ := filepath.Glob(pattern + c.name + "_" + node)
+		tops = append(tops, found...)
+	}
+	return tops
 }
 
 // waitReady waits until a leader answers and all nodes are there.
@@ -498,12 +589,7 @@ func (c *cluster) lookForPanics() {
 
 // removeGroups removes the nodes' control groups; no process is left in them.
 func (c *cluster) removeGroups() {
-	var tops []string
-	for _, pattern := range []string{"/sys/fs/cgroup/tensorgrid/", "/sys/fs/cgroup/*/tensorgrid/", "/sys/fs/cgroup/*/*/tensorgrid/"} {
-		found, _ := filepath.Glob(pattern + c.name + "_*")
-		tops = append(tops, found...)
-	}
-	for _, top := range tops {
+	for _, top := range c.groups("*") {
 		var groups []string
 		filepath.WalkDir(top, func(p string, e os.DirEntry, err error) error {
 			if err == nil && e.IsDir() {

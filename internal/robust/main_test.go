@@ -39,27 +39,25 @@ func TestMain(m *testing.M) {
 	}
 	flag.Parse()
 	code := m.Run()
-	if dir, _ := programs(); builtPrograms && dir != "" {
-		os.RemoveAll(dir)
+	if built != "" {
+		os.RemoveAll(built)
 	}
 	os.Exit(code)
 }
 
-var builtPrograms bool
+// built is the folder of the programs, which goes at the end.
+var built string
 
 // programs builds everything once, so that it can be broken, into a folder that all may read.
 var programs = sync.OnceValues(func() (string, error) {
-	if !builtPrograms {
-		return "", nil // asked for at the end only
-	}
 	if given := os.Getenv("ROBUST_BIN"); given != "" { // of another version, say
-		builtPrograms = false
 		return given, nil
 	}
 	dir, err := os.MkdirTemp("", "grid-robust-bin-")
 	if err != nil {
 		return "", err
 	}
+	built = dir
 	os.Chmod(dir, 0o755)
 	for name, pkg := range map[string]string{"grid": "cli", "gctld": "ctld", "gnoded": "nodeagent", "gnode-launch": "nodeagent/launcher", "gstepd": "nodeagent/stepd"} {
 		cmd := exec.Command("go", "build", "-tags", "faults", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(dir, name), "../../"+pkg)
@@ -78,7 +76,6 @@ var programs = sync.OnceValues(func() (string, error) {
 
 func bin(t testing.TB) string {
 	t.Helper()
-	builtPrograms = true
 	dir, err := programs()
 	if err != nil {
 		t.Fatal(err)

@@ -35,6 +35,8 @@ type user struct {
 
 // user gives the one of that uid.
 func (c *cluster) user(uid uint32) *user {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	u := c.users[uid]
 	if u == nil {
 		u = &user{c: c, uid: uid, conns: map[string]*grpc.ClientConn{}}
