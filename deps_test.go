@@ -69,7 +69,7 @@ var rules = []rule{
 	{"nodeagent/launch/server", with(six, "nodeagent/cgroup", "nodeagent/launch", "nodeagent/sandbox", "internal/fault", "internal/version"), []string{"google.golang.org/grpc", "google.golang.org/protobuf"}},
 	{"nodeagent/launch", with(six, "nodeagent/cgroup", "nodeagent/sandbox"), []string{"google.golang.org/grpc", "google.golang.org/protobuf"}},
 	{"nodeagent/shepherd", with(six, "nodeagent/cgroup", "nodeagent/launch", "internal/fault"), []string{"google.golang.org/grpc", "google.golang.org/protobuf"}},
-	{"nodeagent/launcher", with(six, "nodeagent/cgroup", "nodeagent/launch/...", "nodeagent/sandbox", "internal/version"), []string{"google.golang.org/grpc", "google.golang.org/protobuf"}},
+	{"nodeagent/launcher", with(six, "nodeagent/cgroup", "nodeagent/launch/...", "nodeagent/sandbox", "internal/fault", "internal/version"), []string{"google.golang.org/grpc", "google.golang.org/protobuf"}},
 	{"nodeagent/stepd", with(six, "nodeagent/cgroup", "nodeagent/launch", "nodeagent/shepherd", "internal/version"), []string{"google.golang.org/grpc", "google.golang.org/protobuf"}},
 	{"nodeagent/enroll", []string{"internal/authn", "api/nodepb"}, []string{"github.com/consensys/gnark"}},
 	{"nodeagent/login", []string{"internal/authn", "api/steppb"}, []string{"github.com/consensys/gnark"}},

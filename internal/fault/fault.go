@@ -13,3 +13,6 @@
 // Besides points: "clock" holds what is added to the wall clock ("+3h", "-90s"), "bootid" replaces the
 // host's boot id.
 package fault
+
+// Folder is the variable that names the folder with the orders.
+const Folder = "GRID_FAULTS"

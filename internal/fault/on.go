@@ -17,7 +17,7 @@ import (
 const Enabled = true
 
 var (
-	dir = os.Getenv("GRID_FAULTS")
+	dir = os.Getenv(Folder)
 
 	mu     sync.Mutex
 	passed = map[string]int{} // by point and text: how often it was passed under that order

@@ -114,6 +114,7 @@ func (p *Plan) Code(c *Coder, short bool) {
 	Int(c, &p.TimeLimit)
 	Int(c, &p.KillWait)
 	Int(c, &p.Lease)
+	Int(c, &p.Renewed)
 	Int(c, &p.WarnSignal)
 	Int(c, &p.WarnBefore)
 	c.Bool(&p.WarnBatch)

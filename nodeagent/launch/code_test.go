@@ -11,7 +11,7 @@ import (
 func fullPlan() *launch.Plan {
 	return &launch.Plan{Key: launch.Key{Job: 1, Run: 2, Step: 1<<32 - 5}, Node: "n", UID: 3, GID: 4, Groups: []uint32{5, 1 << 31}, Umask: 0o77,
 		Script: "/s", Args: []string{"", "a b"}, Env: [][]byte{[]byte("A=\xff"), {}}, WorkDir: "/w", StdIn: "i", StdOut: "o", StdErr: "e",
-		Append: true, Spooled: true, TimeLimit: -1, KillWait: 1 << 40, Lease: 7, WarnSignal: 10, WarnBefore: 8, WarnBatch: true, Rootless: true,
+		Append: true, Spooled: true, TimeLimit: -1, KillWait: 1 << 40, Lease: 7, Renewed: 1 << 41, WarnSignal: 10, WarnBefore: 8, WarnBatch: true, Rootless: true,
 		StepUID: 9, StepGID: 11, AgentGID: 12, StepDir: "/d", AgentSocket: "/a", LaunchSocket: "/l",
 		Group: &cgroup.Group{Driver: "v1", Unified: "/u", Legacy: []string{"/x", "/y"}, Freezer: "/f", Memory: "/m"}}
 }

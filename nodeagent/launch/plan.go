@@ -27,6 +27,7 @@ type Plan struct {
 	TimeLimit    int64 // from start; job.Unlimited = none
 	KillWait     int64
 	Lease        int64 // 0 = none
+	Renewed      int64 // CLOCK_BOOTTIME from which the lease counts; 0 = from the start
 	WarnSignal   int
 	WarnBefore   int64
 	WarnBatch    bool
@@ -38,6 +39,11 @@ type Plan struct {
 	AgentSocket  string
 	LaunchSocket string
 	Group        *cgroup.Group
+}
+
+// LeaseOver tells whether the step's lease has run out at that CLOCK_BOOTTIME (ms).
+func (p *Plan) LeaseOver(boottime int64) bool {
+	return p.Lease > 0 && p.Renewed > 0 && boottime-p.Renewed > p.Lease
 }
 
 // Started answers a plan.

@@ -23,6 +23,7 @@ type Request struct {
 	Signal  *Signal  `json:"signal,omitempty"`
 	Kill    *Key     `json:"kill,omitempty"`    // SIGKILL to the whole step group (cgroup.kill); idempotent
 	Release *Release `json:"release,omitempty"` // epilog, remove groups and the step's folder; only when nothing lives
+	Renew   *Renew   `json:"renew,omitempty"`   // of a start that has not been answered; else it does nothing
 	List    bool     `json:"list,omitempty"`
 }
 
@@ -41,6 +42,15 @@ type Start struct {
 	Signature   []byte `json:"sig"`
 	Certificate []byte `json:"cert"`
 	Payload     []byte `json:"-"` // behind the JSON object
+	// Renewed is from when the run's lease counts, CLOCK_BOOTTIME in ms; 0 = from when the order is read.
+	Renewed int64 `json:"renewed_boottime_ms,omitempty"`
+}
+
+// Renew renews the lease of a run that is being started; the time counts as in Start. A lease that has
+// run out cannot be renewed: the run is not started any more.
+type Renew struct {
+	Key
+	Boottime int64 `json:"boottime_ms"`
 }
 
 // Signal sends Number to the step's processes. Batch: the batch shell only. Steps: nothing of the batch

@@ -11,10 +11,10 @@ import (
 	"os/signal"
 	"runtime"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tensorgrid/tensorgrid/internal/fault"
 	"github.com/tensorgrid/tensorgrid/internal/version"
 	"github.com/tensorgrid/tensorgrid/nodeagent/launch/server"
 )
@@ -66,7 +66,7 @@ func run(path string, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	s, err := server.New(c, time.Now, log)
+	s, err := server.New(c, fault.Now, log)
 	if err != nil {
 		return err
 	}

@@ -83,7 +83,7 @@ func forker(now func() time.Time) error {
 		start, err := serve(body, fds, shepherd, now)
 		if err != nil {
 			// A child may be left that the shepherd knows nothing of. It ends when we do.
-			return answer(launch.Started{Err: err.Error(), Errno: errnoOf(err), Cause: uint8(job.CauseNode)})
+			return answer(launch.Started{Err: err.Error(), Errno: errnoOf(err), Cause: causeOf(err)})
 		}
 		if err := answer(launch.Started{Start: start}); err != nil {
 			return nil // the launcher is gone: the shepherd has its step, we are not needed
@@ -117,6 +117,10 @@ func beginOrder(body []byte, fds []int, shepherd int, now func() time.Time) (*st
 	if p.Code(c, false); c.Err() != nil {
 		closeAll(fds)
 		return nil, fmt.Errorf("plan: %w", c.Err())
+	}
+	if p.LeaseOver(bootTime().Milliseconds()) {
+		closeAll(fds)
+		return nil, errLeaseOver
 	}
 	s, err := begin(p, fds[0], fds[1], shepherd, now)
 	if err != nil {
@@ -176,6 +180,17 @@ func receive(in *launch.Receiver, now func() time.Time) (*step, error) {
 		return nil, fmt.Errorf("step with %d descriptors: %w", len(fds), unix.EBADMSG)
 	}
 	return s, nil
+}
+
+// errLeaseOver: the run's lease ran out on the way to us; its job may be started elsewhere.
+var errLeaseOver = errors.New("the run's lease ran out before it was started")
+
+// causeOf is whose fault it is that a step was not started.
+func causeOf(err error) uint8 {
+	if errors.Is(err, errLeaseOver) {
+		return uint8(job.CauseCredential)
+	}
+	return uint8(job.CauseNode)
 }
 
 func closeAll(fds []int) {

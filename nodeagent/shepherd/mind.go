@@ -39,7 +39,8 @@ type minder struct {
 	warn    *time.Timer
 	again   *time.Timer // next SIGKILL
 	giveUp  *time.Timer
-	renewed time.Duration
+	lease   *time.Timer   // when to look whether the lease has run out
+	renewed time.Duration // CLOCK_BOOTTIME from which it counts
 
 	why    job.Why
 	ending bool // TERM or KILL was sent
@@ -51,7 +52,7 @@ type minder struct {
 func newMinder(s *step, l *link, now func() time.Time, boot func() time.Duration) *minder {
 	m := &minder{step: s, link: l, now: now, boot: boot, notes: newNoter(s.stderr),
 		first: make(chan unix.WaitStatus, 1), gone: make(chan struct{}),
-		limit: stopped(), warn: stopped(), again: stopped(), giveUp: stopped()}
+		limit: stopped(), warn: stopped(), again: stopped(), giveUp: stopped(), lease: stopped()}
 	m.record = Record{Key: s.plan.Key, Start: s.startMS}
 	for _, n := range s.notes {
 		m.notes.add(n)
@@ -70,12 +71,11 @@ func (m *minder) run(ctx context.Context) *Record {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m.setLimit(m.plan.TimeLimit)
-	var leaseTick <-chan time.Time
 	if m.plan.Lease > 0 {
-		m.renewed = m.boot()
-		ticker := time.NewTicker(leaseStep(m.plan.Lease))
-		defer ticker.Stop()
-		leaseTick = ticker.C
+		if m.renewed = ms(m.plan.Renewed); m.renewed <= 0 {
+			m.renewed = m.boot()
+		}
+		m.keepLease(ctx)
 	}
 	go m.collect()
 	for {
@@ -96,19 +96,35 @@ func (m *minder) run(ctx context.Context) *Record {
 			r := m.finish()
 			m.stuck = true
 			return r
-		case <-leaseTick:
-			if m.boot()-m.renewed > ms(m.plan.Lease) {
-				m.terminate(ctx, Terminate{Why: uint8(job.WhyStale), Now: true})
-			}
+		case <-m.lease.C:
+			m.keepLease(ctx)
 		case d := <-m.link.downs:
 			m.order(ctx, d)
 		}
 	}
 }
 
-// leaseStep is how often a lease is looked at: often against its length, and not in a busy loop.
-func leaseStep(lease int64) time.Duration {
-	return min(max(ms(lease)/8, 10*time.Millisecond), 5*time.Second)
+// lookAtLease is how often a lease is looked at at least. Our timers stand still while the host sleeps,
+// the lease does not: so late it may be noticed then.
+const lookAtLease = time.Second
+
+// keepLease ends the step when its lease has run out, else looks again when it may have.
+func (m *minder) keepLease(ctx context.Context) {
+	left := m.renewed + ms(m.plan.Lease) - m.boot()
+	if left < 0 {
+		m.terminate(ctx, Terminate{Why: uint8(job.WhyStale), Now: true})
+		return
+	}
+	m.lease.Reset(min(left+time.Millisecond, lookAtLease))
+}
+
+// renew takes a renewal. A lease that has run out stays so: the job may have been started elsewhere.
+func (m *minder) renew(ctx context.Context, at time.Duration) {
+	if m.plan.Lease > 0 && m.boot()-m.renewed > ms(m.plan.Lease) {
+		m.keepLease(ctx)
+		return
+	}
+	m.renewed = max(m.renewed, min(at, m.boot()))
 }
 
 func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
@@ -239,7 +255,7 @@ func (m *minder) order(ctx context.Context, d Down) {
 	case d.Terminate != nil:
 		m.terminate(ctx, *d.Terminate)
 	case d.Renew != nil:
-		m.renewed = max(m.renewed, min(ms(*d.Renew), m.boot()))
+		m.renew(ctx, ms(*d.Renew))
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tensorgrid/tensorgrid/internal/fault"
 	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
 )
 
@@ -57,7 +58,10 @@ const leaveAgain = time.Second
 // nobody takes the step for lost. False: the step was released before, nobody asks for its record.
 func (s *step) leave(l *link, r *Record) bool {
 	for first := true; ; first = false {
-		err := writeRecord(s.dir, r)
+		err := fault.Point("shepherd.before-record")
+		if err == nil {
+			err = writeRecord(s.dir, r)
+		}
 		switch {
 		case err == nil:
 			return true

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tensorgrid/tensorgrid/internal/job"
+	"github.com/tensorgrid/tensorgrid/internal/fault"
 	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
 )
 
@@ -58,7 +58,7 @@ func single(args []string, now func() time.Time) error {
 		}
 	}
 	if err != nil {
-		return answer(launch.Started{Err: err.Error(), Errno: errnoOf(err), Cause: uint8(job.CauseNode)})
+		return answer(launch.Started{Err: err.Error(), Errno: errnoOf(err), Cause: causeOf(err)})
 	}
 	// A launcher that died meanwhile does not hear it; the step goes on.
 	answer(launch.Started{Start: s.startMS})
@@ -126,7 +126,9 @@ func mind(s *step, now func() time.Time, k *keeper) (clean bool, err error) {
 	}
 	s.close() // with the record there, nobody asks for the lock any more
 	k.add(s.plan.StepDir)
+	_ = fault.Point("shepherd.after-record")
 	told := l.tell(Up{Ended: record}) // an agent that is away will find the record
+	_ = fault.Point("shepherd.after-tell")
 	cancel()
 	l.hangUp()
 	if told == nil {

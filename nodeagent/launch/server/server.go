@@ -34,6 +34,7 @@ type Server struct {
 	forks   chan struct{}
 	pool    pool
 	sweeper *sweeper
+	leases  *leases
 	null    *os.File
 	crash   *os.File // where a shepherd's runtime writes when it crashes
 	now     func() time.Time
@@ -71,7 +72,7 @@ func New(c *Conf, now func() time.Time, log *slog.Logger) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{conf: c, verify: v, spool: sp, groups: driver, reaper: newReaper(), null: null, crash: crash,
-		forks: make(chan struct{}, maxForks), sweeper: newSweeper(log), now: now, log: log, startWait: startWait}
+		forks: make(chan struct{}, maxForks), sweeper: newSweeper(log), leases: newLeases(boottime), now: now, log: log, startWait: startWait}
 	known, err := sp.planned(now().UnixMilli())
 	if err != nil {
 		return nil, err
@@ -195,6 +196,9 @@ func (s *Server) answer(ctx context.Context, who peer, req *launch.Request) *lau
 		return failure(job.CauseNone, s.kill(*req.Kill))
 	case req.Release != nil:
 		return failure(job.CauseNode, s.release(ctx, req.Release))
+	case req.Renew != nil:
+		s.leases.renew(req.Renew)
+		return &launch.Reply{}
 	case req.List:
 		keys, err := s.spool.keys()
 		reply := failure(job.CauseNode, err)

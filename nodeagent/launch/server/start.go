@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/tensorgrid/tensorgrid/internal/cred"
+	"github.com/tensorgrid/tensorgrid/internal/fault"
 	"github.com/tensorgrid/tensorgrid/internal/job"
 	"github.com/tensorgrid/tensorgrid/nodeagent/cgroup"
 	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
@@ -36,6 +37,7 @@ func (s *Server) start(ctx context.Context, order *launch.Start) *launch.Reply {
 	if err != nil {
 		return failure(job.CauseCredential, err)
 	}
+	defer s.leases.begin(keyOf(l), l.Lease, order.Renewed)()
 	started, err := s.startVerified(ctx, l, payload)
 	if err != nil {
 		cause := job.CauseNode
@@ -57,9 +59,15 @@ func (s *Server) startVerified(ctx context.Context, l *cred.Launch, order *cred.
 	if err != nil {
 		return 0, err
 	}
+	if _, err := s.leases.check(k); err != nil {
+		return 0, err
+	}
 	stored := s.stored(l)
 	unlock := s.jobs.lockStep(k)
 	defer unlock()
+	if err := fault.Point("launch.before-claim"); err != nil {
+		return 0, err
+	}
 	c, err := s.spool.claim(stored, s.now().UnixMilli())
 	if err != nil {
 		if errors.Is(err, errDuplicate) {
@@ -68,9 +76,16 @@ func (s *Server) startVerified(ctx context.Context, l *cred.Launch, order *cred.
 		return 0, err
 	}
 	defer c.close()
-	started, err := s.bringUp(ctx, p, stored, c, l, order)
+	err = fault.Point("launch.after-claim")
+	var started int64
+	if err == nil {
+		started, err = s.bringUp(ctx, p, stored, c, l, order)
+	}
 	if err != nil {
 		return 0, errors.Join(err, s.undo(context.WithoutCancel(ctx), k))
+	}
+	if err := fault.Point("launch.after-start"); err != nil {
+		return 0, err
 	}
 	return started, nil
 }

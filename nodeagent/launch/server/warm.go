@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -15,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tensorgrid/tensorgrid/internal/fault"
 	"github.com/tensorgrid/tensorgrid/internal/job"
 	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
 )
@@ -130,6 +132,14 @@ func (p *pool) shrink(before time.Time) {
 // to find out how many, and little memory.
 var shepherdEnv = []string{"GOMAXPROCS=1", "GOGC=off", "GOMEMLIMIT=12MiB", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
 
+// stepEnv is the environment of shepherds and forkers.
+func stepEnv() []string {
+	if dir := os.Getenv(fault.Folder); fault.Enabled && dir != "" {
+		return append(slices.Clone(shepherdEnv), fault.Folder+"="+dir)
+	}
+	return shepherdEnv
+}
+
 // shepherdIDs: the shepherd begins with root's uid, which it needs to start the job, but has no other
 // id of root's from its first instruction on.
 func (s *Server) shepherdIDs() *syscall.SysProcAttr {
@@ -163,7 +173,7 @@ func (s *Server) spawn(mode string) (*pair, error) {
 	}
 	c := s.conf
 	argv := []string{c.Shepherd, mode, strconv.Itoa(c.StepUID), strconv.Itoa(c.StepGID), strconv.Itoa(c.AgentGID)}
-	if _, _, err := s.reaper.start(argv, &syscall.ProcAttr{Dir: "/", Env: shepherdEnv, Sys: s.shepherdIDs(), Files: files}, false); err != nil {
+	if _, _, err := s.reaper.start(argv, &syscall.ProcAttr{Dir: "/", Env: stepEnv(), Sys: s.shepherdIDs(), Files: files}, false); err != nil {
 		p.close()
 		return nil, fmt.Errorf("%s: %w", c.Shepherd, err)
 	}
@@ -210,6 +220,10 @@ func (s *Server) order(ctx context.Context, p *launch.Plan, c *claim) (int64, er
 	release := sync.OnceFunc(func() { <-s.forks })
 	defer time.AfterFunc(forkPatience, release).Stop()
 	defer release()
+	var err error
+	if p.Renewed, err = s.leases.check(p.Key); err != nil {
+		return 0, err
+	}
 	code := new(launch.Coder)
 	p.Code(code, false)
 	if len(code.Bytes()) > launch.MaxFrame {
