@@ -56,6 +56,8 @@ func administration() []verb {
 			help: "the replicas: show them, add one as a learner, make it a voter, take one out, hand leadership over"},
 		{name: "snapshot", short: 2, runGiven: (*call).snapshotWord, options: snapshotOptions(), args: "save FILE|- | inspect FILE", local: true,
 			help: "write a backup of the whole cluster; say what is in one (needs no controller)"},
+		{name: "pki", short: 3, runGiven: (*call).pkiWord, options: pkiOptions(), args: "init | issue NAMES | renew NAMES | show", local: true,
+			help: "make, renew and show the cluster's CA and the certificates of its daemons, on this machine (needs no controller)"},
 		{name: "whoami", short: 2, run: (*call).whoami, help: "show whom the controller takes you for"},
 		{name: "node", short: 4, runGiven: (*call).nodeWord, options: tokenOptions(), args: "fenced NODE | token NAMES | tokens | revoke ID",
 			help: "say that nothing is alive on a node that does not answer; one-time tokens with which daemons get their certificates"},

@@ -43,7 +43,7 @@ func NewCSR(key ed25519.PrivateKey, name string) ([]byte, error) {
 // SignCSR makes a certificate for the key of a request. Role and name are the caller's decision: the
 // request's subject, names and extensions are not looked at. Errors about the request wrap ErrCSR.
 func (ca *CA) SignCSR(csr []byte, role Role, name string, life time.Duration, rng io.Reader, now time.Time) (*x509.Certificate, error) {
-	if err := checkIssue(role, name); err != nil {
+	if err := CheckIssue(role, name); err != nil {
 		return nil, err
 	}
 	if len(csr) > maxCSR {

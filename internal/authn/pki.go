@@ -54,8 +54,13 @@ type Pair struct {
 	Key  ed25519.PrivateKey
 }
 
-// NewCA makes a certificate authority for one cluster. rng gives randomness, now the start of its life.
+// NewCA is NewCAFor with CALife.
 func NewCA(cluster string, rng io.Reader, now time.Time) (*CA, error) {
+	return NewCAFor(cluster, CALife, rng, now)
+}
+
+// NewCAFor makes a certificate authority for one cluster. rng gives randomness, now the start of its life.
+func NewCAFor(cluster string, life time.Duration, rng io.Reader, now time.Time) (*CA, error) {
 	if !validName(cluster) {
 		return nil, fmt.Errorf("cluster name %q: want 1 to 64 letters, digits, '-', '_' or '.'", cluster)
 	}
@@ -71,7 +76,7 @@ func NewCA(cluster string, rng io.Reader, now time.Time) (*CA, error) {
 		SerialNumber: serial,
 		Subject:      pkix.Name{CommonName: "tensorgrid " + cluster},
 		URIs:         []*url.URL{{Scheme: "tensorgrid", Host: cluster, Path: "/ca"}},
-		NotBefore:    now.Add(-clockSkew), NotAfter: now.Add(CALife),
+		NotBefore:    now.Add(-clockSkew), NotAfter: now.Add(life),
 		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
 		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 	}
@@ -85,7 +90,7 @@ func NewCA(cluster string, rng io.Reader, now time.Time) (*CA, error) {
 // Issue makes the pair of one daemon: role ctld, node or login. life <= 0 means CertLife; it never
 // outlives the CA.
 func (ca *CA) Issue(role Role, name string, life time.Duration, rng io.Reader, now time.Time) (*Pair, error) {
-	if err := checkIssue(role, name); err != nil {
+	if err := CheckIssue(role, name); err != nil {
 		return nil, err
 	}
 	_, key, err := ed25519.GenerateKey(rng)
@@ -99,8 +104,8 @@ func (ca *CA) Issue(role Role, name string, life time.Duration, rng io.Reader, n
 	return &Pair{Cert: cert, Key: key}, nil
 }
 
-// checkIssue refuses roles and names that no certificate may carry.
-func checkIssue(role Role, name string) error {
+// CheckIssue refuses roles and names that no certificate may carry.
+func CheckIssue(role Role, name string) error {
 	if !certified(role) {
 		return fmt.Errorf("role %q: certificates are for ctld, node and login", role)
 	}
@@ -406,6 +411,23 @@ func openSecret(path string) (*os.File, error) {
 		return nil, err
 	}
 	return f, nil
+}
+
+// LoadPair reads what Pair.Write stored: the key must be the certificate's.
+func LoadPair(dir, name string) (*Pair, error) {
+	certPath, keyPath := filepath.Join(dir, name+".pem"), filepath.Join(dir, name+".key")
+	cert, err := LoadCert(certPath)
+	if err != nil {
+		return nil, err
+	}
+	key, err := LoadKey(keyPath)
+	if err != nil {
+		return nil, err
+	}
+	if pub, ok := cert.PublicKey.(ed25519.PublicKey); !ok || !pub.Equal(key.Public()) {
+		return nil, fmt.Errorf("%s does not belong to %s", keyPath, certPath)
+	}
+	return &Pair{Cert: cert, Key: key}, nil
 }
 
 // LoadKey reads an Ed25519 key and refuses one that others can read or that somebody else owns.

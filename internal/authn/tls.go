@@ -226,18 +226,11 @@ func (id *Identity) load() (*loaded, error) {
 	if err != nil {
 		return nil, err
 	}
-	cert, err := LoadCert(paths[1])
+	pair, err := LoadPair(id.dir, id.name)
 	if err != nil {
 		return nil, err
 	}
-	key, err := LoadKey(paths[2])
-	if err != nil {
-		return nil, err
-	}
-	pub, ok := cert.PublicKey.(ed25519.PublicKey)
-	if !ok || !pub.Equal(key.Public()) {
-		return nil, fmt.Errorf("%s does not belong to %s", paths[2], paths[1])
-	}
+	cert, key := pair.Cert, pair.Key
 	cluster, role, name, err := IdentityOf(cert)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", paths[1], err)
