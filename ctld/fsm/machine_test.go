@@ -3,6 +3,7 @@ package fsm_test
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -106,7 +107,53 @@ func (m *machines) restored(f *fsm.FSM) *fsm.FSM {
 	if m.hash(f) != m.hash(again) {
 		m.t.Fatal("a restored state differs\n" + firstDifference(f, again))
 	}
+	if a, b := everything(f), everything(again); a != b {
+		m.t.Fatal("a restored state has another field than what it was made from\n" + firstLine(a, b))
+	}
 	return again
+}
+
+// everything shows all fields of all records, those that a snapshot may have left out too, and the
+// indexes that readers see.
+func everything(f *fsm.FSM) string {
+	var b strings.Builder
+	v := f.View()
+	for j := range v.Jobs() {
+		reason, detail := v.Reason(j)
+		c := *j
+		c.Spec, c.Waiting = nil, nil
+		fmt.Fprintf(&b, "job %+v %+v %v %s %s %d\n", c, *j.Spec, j.Name(), reason, detail, v.ExpectedStart(j))
+	}
+	for n := range v.Nodes() {
+		fmt.Fprintf(&b, "node %+v\n", *n)
+	}
+	for p := range v.Partitions() {
+		fmt.Fprintf(&b, "partition %+v\n", *p)
+	}
+	for x := range v.Blobs() {
+		fmt.Fprintf(&b, "blob %+v\n", x)
+	}
+	for k := range v.Keys() {
+		fmt.Fprintf(&b, "key %+v\n", k)
+	}
+	for c := range v.Controllers() {
+		fmt.Fprintf(&b, "controller %+v\n", c)
+	}
+	for k := range v.JoinTokens() {
+		fmt.Fprintf(&b, "token %+v\n", *k)
+	}
+	fmt.Fprintf(&b, "%+v %+v\n", *v.Config(), v.Header())
+	return b.String()
+}
+
+func firstLine(a, b string) string {
+	x, y := strings.Split(a, "\n"), strings.Split(b, "\n")
+	for i := range min(len(x), len(y)) {
+		if x[i] != y[i] {
+			return x[i] + "\n" + y[i]
+		}
+	}
+	return "one has more"
 }
 
 // firstDifference shows the first record in which two snapshots differ.

@@ -97,7 +97,7 @@ func (t *Tx) setNodes(list []NodeConfig) {
 	for old := range t.Nodes() {
 		if _, stays := at[old.Name]; !stays && len(old.Jobs) > 0 {
 			n := *old
-			n.Removed = true
+			n.Removed, n.oldGres = true, false // no list waits for it any more: a snapshot tells of none
 			at[n.Name] = next
 			fresh.Set(next, &n)
 			next++
