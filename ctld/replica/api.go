@@ -57,6 +57,9 @@ type Log interface {
 	Status() Status
 }
 
+// RoleWaiting is the Role of a replica whose folder is empty and that takes no part yet.
+const RoleWaiting = "Waiting"
+
 // Status is one replica's raft state. ContactMS is how long ago the leader was heard (0 on the
 // leader); of a replica that has heard none since it started, the age of its last entry.
 type Status struct {

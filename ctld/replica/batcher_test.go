@@ -164,8 +164,6 @@ func TestEntryIsWhatProtobufWrites(t *testing.T) {
 			t.Fatalf("%d runs, %v", len(runs), err)
 		}
 		fields := runs[0].fields
-		r := &Replica{}
-		r.cfg.Feature = want.Version
 		data := append(appendHeader(nil, want.Version, want.TimeMs), fields...)
 		var got logpb.Entry
 		if err := proto.Unmarshal(data, &got); err != nil {

@@ -54,8 +54,9 @@ func replicaBody(machine func() Machine) raftbench.Body {
 	return func(ctx context.Context, c raftbench.Child) (*raftbench.Figures, error) {
 		cfg := Config{
 			Name: c.Names[c.Index], Dir: c.Dir, Listener: c.Listener, Dial: dialTCP,
-			Peers: func(string) (peerpb.PeerClient, error) { return nil, errCut },
-			Now:   time.Now, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+			Peers:     func(string) (peerpb.PeerClient, error) { return nil, errCut },
+			Bootstrap: true,
+			Now:       time.Now, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		}
 		for i, n := range c.Names {
 			cfg.Voters = append(cfg.Voters, Voter{Name: n, Addr: c.Addrs[i]})

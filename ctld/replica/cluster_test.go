@@ -113,14 +113,38 @@ type directPeer struct {
 	from, to string
 }
 
-func (d *directPeer) ReadIndex(ctx context.Context, in *peerpb.ReadIndexRequest, _ ...grpc.CallOption) (*peerpb.ReadIndexResponse, error) {
+func (d *directPeer) service() (*PeerService, error) {
 	d.n.mu.Lock()
-	s, cut := d.n.services[d.to], d.n.cut[pair(d.from, d.to)]
-	d.n.mu.Unlock()
-	if cut || s == nil {
+	defer d.n.mu.Unlock()
+	s := d.n.services[d.to]
+	if s == nil || d.n.cut[pair(d.from, d.to)] {
 		return nil, errCut
 	}
+	return s, nil
+}
+
+func (d *directPeer) ReadIndex(ctx context.Context, in *peerpb.ReadIndexRequest, _ ...grpc.CallOption) (*peerpb.ReadIndexResponse, error) {
+	s, err := d.service()
+	if err != nil {
+		return nil, err
+	}
 	return s.ReadIndex(ctx, in)
+}
+
+func (d *directPeer) Status(ctx context.Context, in *peerpb.StatusRequest, _ ...grpc.CallOption) (*peerpb.StatusResponse, error) {
+	s, err := d.service()
+	if err != nil {
+		return nil, err
+	}
+	return s.Status(ctx, in)
+}
+
+func (d *directPeer) Rejoin(ctx context.Context, in *peerpb.RejoinRequest, _ ...grpc.CallOption) (*peerpb.RejoinResponse, error) {
+	s, err := d.service()
+	if err != nil {
+		return nil, err
+	}
+	return s.Rejoin(ctx, in)
 }
 
 type pipeListener struct {

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/tensorgrid/tensorgrid/api/peerpb"
+	"github.com/tensorgrid/tensorgrid/internal/fault"
 )
 
 // Defaults of Config.
@@ -43,10 +44,20 @@ type Voter struct{ Name, Addr string }
 type Config struct {
 	// Name is this controller's; it must be among the voters.
 	Name string
-	// Voters are all controllers. A replica whose folder is empty starts the cluster from this list,
-	// so it must be the same on all of them; the addresses are used on every start, the names only
-	// on the first.
+	// Voters are the controllers of the file. When the folders of all of them are empty they start the
+	// cluster from this list, so it must be the same on all of them; the addresses are used on every start,
+	// the names only on the first. Controllers that joined at run time need not be in it.
 	Voters []Voter
+	// Address gives the raft address of a controller that joined at run time, "" when it is not known. It is
+	// asked after Voters, also before Open has returned, and must not block. It may be nil.
+	Address func(name string) string
+	// Join: while the folder is empty this replica never starts a cluster, it waits until it is taken in.
+	Join bool
+	// Bootstrap starts the cluster from Voters when the folder is empty without asking the others whether there
+	// is one already. If there is, acknowledged commands can be lost: for disasters only.
+	Bootstrap bool
+	// Cluster is the cluster's name, for people.
+	Cluster string
 	// Dir is this replica's own folder; it is made with mode 0700.
 	Dir string
 	// Listener takes raft's connections; Close closes it.
@@ -66,9 +77,12 @@ type Config struct {
 	// SnapshotBytes of applied entries start a snapshot (default 256 MiB), or as many as the last
 	// snapshot was long if that is more.
 	SnapshotBytes int64
-	// Feature is the level that the entries are written with (default 1).
-	Feature uint32
+	// Reserve is the free space in bytes that must be left where Dir is; 0 = it is not looked at. With less a
+	// replica does not start, hands leadership over, and ends if it does not come back.
+	Reserve int64
 
+	point func(name string) error // replaces the fault points in tests
+	room  func() (int64, error)   // replaces the look at the free space
 	// stores replaces the disk in tests.
 	stores func() (*stores, error)
 }
@@ -94,6 +108,12 @@ func (c Config) withDefaults() (Config, error) {
 	if _, ok := c.addr(c.Name); !ok {
 		errs = append(errs, fmt.Errorf("replica: %q is not among the voters", c.Name))
 	}
+	if c.Join && c.Bootstrap {
+		errs = append(errs, errors.New("replica: to join a cluster and to start one exclude each other"))
+	}
+	if c.Join && len(c.Voters) == 1 {
+		errs = append(errs, errors.New("replica: to join a cluster the file needs the ControllerName line of one of its controllers"))
+	}
 	if c.HeartbeatTimeout == 0 {
 		c.HeartbeatTimeout = DefaultHeartbeatTimeout
 	}
@@ -106,8 +126,14 @@ func (c Config) withDefaults() (Config, error) {
 	if c.SnapshotBytes < 0 {
 		errs = append(errs, fmt.Errorf("replica: snapshot size %d is negative", c.SnapshotBytes))
 	}
-	if c.Feature == 0 {
-		c.Feature = 1
+	if c.Reserve < 0 {
+		errs = append(errs, fmt.Errorf("replica: reserve of %d bytes is negative", c.Reserve))
+	}
+	if c.point == nil {
+		c.point = fault.Point
+	}
+	if c.room == nil && c.Dir != "" {
+		c.room = func() (int64, error) { return freeSpace(c.Dir) }
 	}
 	return c, errors.Join(errs...)
 }
@@ -120,16 +146,6 @@ func (c Config) addr(name string) (string, bool) {
 		}
 	}
 	return "", false
-}
-
-// ServerAddr implements raft.ServerAddressProvider: the configuration's addresses win over those
-// in the log, so that a controller may move to another address by an edit and a restart.
-func (c Config) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
-	a, ok := c.addr(string(id))
-	if !ok {
-		return "", fmt.Errorf("controller %q is not in the configuration", id)
-	}
-	return raft.ServerAddress(a), nil
 }
 
 // raftConfig is the library's configuration. Snapshots are started by bytes (see the FSM adapter),

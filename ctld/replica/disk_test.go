@@ -42,6 +42,14 @@ func (p localPeer) ReadIndex(ctx context.Context, in *peerpb.ReadIndexRequest, _
 	return p.s.ReadIndex(ctx, in)
 }
 
+func (p localPeer) Status(ctx context.Context, in *peerpb.StatusRequest, _ ...grpc.CallOption) (*peerpb.StatusResponse, error) {
+	return p.s.Status(ctx, in)
+}
+
+func (p localPeer) Rejoin(ctx context.Context, in *peerpb.RejoinRequest, _ ...grpc.CallOption) (*peerpb.RejoinResponse, error) {
+	return p.s.Rejoin(ctx, in)
+}
+
 func listen(t *testing.T, addr string) net.Listener {
 	t.Helper()
 	ln, err := net.Listen("tcp", addr)

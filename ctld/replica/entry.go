@@ -8,10 +8,29 @@ import (
 
 	"github.com/tensorgrid/tensorgrid/api/logpb"
 	"github.com/tensorgrid/tensorgrid/ctld/fsm"
+	"github.com/tensorgrid/tensorgrid/ctld/state"
 )
 
 // errEmpty guards the log: a command of no kind would stop every replica when it is applied.
 var errEmpty = errors.New("command of no kind")
+
+// ErrFeature: the command is of a feature level that the cluster has not been raised to. Nothing was done.
+var ErrFeature = errors.New("the controllers do not all run a version that knows this yet")
+
+// known refuses commands that not every member of the cluster can apply: one that cannot halts. The
+// command that raises the level is the exception, its proposer has asked all members.
+func (r *Replica) known(cmds []*logpb.Command) error {
+	for _, c := range cmds {
+		switch c.GetOf().(type) {
+		case *logpb.Command_HashMark, *logpb.Command_HashCheck, *logpb.Command_SetController,
+			*logpb.Command_CreateJoinToken, *logpb.Command_UseJoinToken, *logpb.Command_RevokeJoinToken:
+			if r.machine.View().Feature() < state.FeatureMembers {
+				return ErrFeature
+			}
+		}
+	}
+	return nil
+}
 
 // Field numbers of logpb.Entry. The entry is put together from commands that are already
 // encoded, so its own message is never built; a test compares the two.

@@ -28,6 +28,8 @@ type Machine interface {
 
 // Snapshot is a pinned state. Write may run while later entries are applied.
 type Snapshot interface {
+	// Index is that of the last entry in it.
+	Index() uint64
 	Write(w io.Writer) error
 }
 
@@ -51,6 +53,11 @@ type applier struct {
 	// applied, if set, is told of each entry at once: key is where its bytes are, which are those that
 	// were given to raft when this replica proposed it.
 	applied func(key *byte, results []fsm.Result)
+	// configured, if set, is told of each configuration of the cluster that a majority has agreed on.
+	configured func(index uint64, c raft.Configuration)
+	// decided, if set, is told what each entry gave, before the next one is applied.
+	decided func(index uint64, results []fsm.Result)
+	point   func(name string) error // where tests break it; nil for nowhere
 	// running is false while the replica opens: a snapshot that fails then is raft's to skip in
 	// favour of an older one.
 	running atomic.Bool
@@ -81,7 +88,7 @@ func (a *applier) ApplyBatch(logs []*raft.Log) []any {
 			continue
 		}
 		if l.Type == raft.LogCommand {
-			results, err := a.machine.ApplyEntry(l.Index, l.Data)
+			results, err := a.apply(l)
 			if err != nil {
 				a.stop(err)
 				out[i] = &outcome{err: a.halted}
@@ -93,6 +100,9 @@ func (a *applier) ApplyBatch(logs []*raft.Log) []any {
 			}
 			commands = l.Index
 			a.unsaved += int64(len(l.Data))
+		}
+		if l.Type == raft.LogConfiguration && a.configured != nil {
+			a.configured(l.Index, raft.DecodeConfiguration(l.Data))
 		}
 		seen = l.Index
 	}
@@ -106,6 +116,28 @@ func (a *applier) ApplyBatch(logs []*raft.Log) []any {
 		}
 	}
 	return out
+}
+
+// apply runs one entry between two points, and tells what it gave.
+func (a *applier) apply(l *raft.Log) ([]fsm.Result, error) {
+	if err := a.pass("replica.before-apply"); err != nil {
+		return nil, err
+	}
+	results, err := a.machine.ApplyEntry(l.Index, l.Data)
+	if err != nil {
+		return nil, err
+	}
+	if a.decided != nil {
+		a.decided(l.Index, results)
+	}
+	return results, a.pass("replica.after-apply")
+}
+
+func (a *applier) pass(point string) error {
+	if a.point == nil {
+		return nil
+	}
+	return a.point(point)
 }
 
 func (a *applier) stop(err error) {
@@ -128,6 +160,9 @@ func (a *applier) Restore(rc io.ReadCloser) error {
 	if a.halted != nil {
 		return a.halted
 	}
+	if err := a.pass("replica.restore"); err != nil {
+		return err
+	}
 	counted := &countingReader{r: rc}
 	if err := a.machine.Restore(bufio.NewReaderSize(counted, snapshotBuffer)); err != nil {
 		if a.running.Load() {
@@ -138,6 +173,9 @@ func (a *applier) Restore(rc io.ReadCloser) error {
 	a.unsaved = 0
 	a.saved.Store(counted.n)
 	index := a.machine.View().Index()
+	if from := snapshotOf(rc); from != nil && a.configured != nil {
+		a.configured(from.ConfigurationIndex, from.Configuration)
+	}
 	a.progress.advance(max(snapshotIndex(rc), index), index)
 	return nil
 }

@@ -32,6 +32,7 @@ type ledgerState struct {
 	Order []string
 	Times []int64
 	Blobs [][]byte
+	Level uint32
 }
 
 func (s *ledgerState) Index() uint64 { return s.Raft }
@@ -43,6 +44,9 @@ func (s *ledgerState) Time() int64 {
 	}
 	return s.Times[len(s.Times)-1]
 }
+
+// Feature is that of the first release until a command raises it.
+func (s *ledgerState) Feature() uint32 { return max(1, s.Level) }
 
 func (s *ledgerState) has(key string) bool {
 	for _, k := range s.Order {
@@ -88,6 +92,12 @@ func (l *ledger) ApplyEntry(index uint64, data []byte) ([]fsm.Result, error) {
 		case *logpb.Command_PutBlob:
 			next.Blobs = append(next.Blobs, of.PutBlob.GetData())
 		case *logpb.Command_Noop:
+		case *logpb.Command_RaiseFeature:
+			next.Level = of.RaiseFeature.GetLevel()
+		case *logpb.Command_HashMark:
+			results[i].Mark = true
+		case *logpb.Command_HashCheck:
+			results[i].Check = &fsm.HashCheck{Index: of.HashCheck.GetIndex(), SHA256: [32]byte(of.HashCheck.GetSha256()), Leader: of.HashCheck.GetLeader()}
 		case *logpb.Command_Purge:
 			return nil, errUnknownCommand
 		default:
@@ -108,6 +118,8 @@ type ledgerSnapshot struct {
 }
 
 func (l *ledger) Snapshot() Snapshot { return ledgerSnapshot{l.now.Load(), l.write} }
+
+func (s ledgerSnapshot) Index() uint64 { return s.state.Raft }
 
 func (s ledgerSnapshot) Write(w io.Writer) error {
 	if s.write != nil {

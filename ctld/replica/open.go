@@ -9,11 +9,8 @@ import (
 
 // Open starts this controller's replica of f's state. It returns when the state is restored from
 // the newest snapshot; the log behind it is applied once a leader is there. ctx bounds the opening
-// only. The entries' feature level is the program's unless the configuration sets a lower one.
+// only. Entries are written with the state's feature level.
 func Open(ctx context.Context, cfg Config, f *fsm.FSM) (*Replica, error) {
-	if cfg.Feature == 0 {
-		cfg.Feature = fsm.Version
-	}
 	return OpenMachine(ctx, cfg, fsmMachine{f})
 }
 

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tensorgrid/tensorgrid/api/peerpb"
+	"github.com/tensorgrid/tensorgrid/ctld/fsm"
 	"github.com/tensorgrid/tensorgrid/ctld/state"
 )
 
@@ -173,12 +174,25 @@ func (s *PeerService) ReadIndex(ctx context.Context, _ *peerpb.ReadIndexRequest)
 	return &peerpb.ReadIndexResponse{Index: index, Term: t.number}, nil
 }
 
-// Status implements peerpb.PeerServer.
-func (s *PeerService) Status(context.Context, *peerpb.StatusRequest) (*peerpb.StatusResponse, error) {
-	st := s.replica.Status()
-	return &peerpb.StatusResponse{
+// Status implements peerpb.PeerServer; it answers also while the replica waits to take part.
+func (s *PeerService) Status(_ context.Context, req *peerpb.StatusRequest) (*peerpb.StatusResponse, error) {
+	r := s.replica
+	st := r.Status()
+	resp := &peerpb.StatusResponse{
 		Name: st.Name, Role: st.Role, Leader: st.Leader, Term: st.Term,
 		Applied: st.Applied, LastIndex: st.LastIndex,
 		Version: s.version, UptimeMs: s.uptime(),
-	}, nil
+		Blank: r.blank(), FeatureMax: fsm.Version, Feature: r.machine.View().Feature(),
+		Cluster: r.cfg.Cluster, ContactMs: st.ContactMS, StateFree: r.free.Load(),
+	}
+	latest := r.latest()
+	_, resp.Voter = suffrage(latest, r.cfg.Name)
+	// Nobody is told that it was removed by what is not agreed on.
+	resp.Member, _ = suffrage(latest, req.GetAsker())
+	if agreed := r.agreed.Load(); agreed == nil {
+		resp.Member = true
+	} else if !resp.Member {
+		resp.Member, _ = suffrage(agreed.config, req.GetAsker())
+	}
+	return resp, nil
 }

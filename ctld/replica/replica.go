@@ -1,10 +1,12 @@
 package replica
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,7 +26,8 @@ var (
 	ErrRemoved = errors.New("this controller was removed from the cluster")
 )
 
-// Replica is one member of the cluster. It implements Log.
+// Replica is one member of the cluster. It implements Log. While its folder is empty and the others are not
+// known to be empty too it waits, answering Peer.Status (see firststart.go); raft is nil until it takes part.
 type Replica struct {
 	cfg       Config
 	log       *slog.Logger
@@ -32,12 +35,23 @@ type Replica struct {
 	applier   *applier
 	progress  *progress
 	batch     *batcher
-	verified  readGroup // reads on the leader
-	asked     readGroup // reads on a follower
-	raft      *raft.Raft
+	verified  readGroup  // reads on the leader
+	asked     readGroup  // reads on a follower
+	raft      *raft.Raft // for whoever knows that it runs (a term, a loop of begin); others ask running
 	stores    *stores
+	disk      *disk  // the stores' log and votes, watched
+	hashes    hasher // of the state at marks in the log
+	dogs      dogs   // what the watchdogs know
 	stream    *stream
-	transport *raft.NetworkTransport
+	transport *transport
+
+	agreed    atomic.Pointer[membership] // nil until one is known
+	changing  chan struct{}              // held by who changes the membership
+	returning sync.Map                   // names that were voters before they came with an empty folder
+	free      atomic.Int64               // bytes of the folder's file system, for Status; 0 when not known
+	wasBlank  bool                       // the folder was empty when it was opened
+	started   chan struct{}              // closed when firstStart is over, at once when there is none
+	stopStart context.CancelFunc
 
 	notify     chan bool            // raft's leadership changes; raft waits until each is taken
 	leadership chan context.Context // one context a won term, the newest only
@@ -77,40 +91,81 @@ func OpenMachine(ctx context.Context, cfg Config, m Machine) (*Replica, error) {
 		fatal:      make(chan error, 1),
 		opened:     make(chan struct{}),
 		raftDown:   make(chan struct{}),
+		changing:   make(chan struct{}, 1),
+		started:    make(chan struct{}),
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.applier = newApplier(m, r.progress, cfg.SnapshotBytes, r.halt)
 	r.batch = newBatcher(r.submit, settle)
 	r.applier.applied = r.batch.applied
+	r.applier.point = cfg.point
+	r.applier.decided = r.hashes.applied
+	r.hashes = hasher{pin: m.Snapshot, start: r.task, stopped: r.isClosing, differs: r.halt, dir: cfg.Dir}
 	r.verified = readGroup{fetch: r.verifyIndex, start: r.task, stop: r.isClosing}
 	r.asked = readGroup{fetch: r.askLeader, start: r.task, stop: r.isClosing}
-	if err := r.openRaft(); err != nil {
-		r.cancel()
-		return nil, err
+	r.applier.configured = func(index uint64, c raft.Configuration) { r.agreed.Store(&membership{index, c}) }
+	wait, err := r.openDisk()
+	if err == nil && !wait {
+		err = r.openRaft(true)
 	}
-	close(r.opened)
-	r.applier.running.Store(true)
-	r.loops.Add(3)
-	go func() { defer r.loops.Done(); r.batch.run() }()
-	go func() { defer r.loops.Done(); r.watchLeadership() }()
-	go func() { defer r.loops.Done(); r.takeSnapshots() }()
+	if err != nil {
+		r.cancel()
+		return nil, errors.Join(err, r.closeDisk())
+	}
+	starting, stop := context.WithCancel(r.ctx)
+	r.stopStart = stop
+	if wait {
+		go func() { defer close(r.started); r.firstStart(starting) }()
+		return r, nil
+	}
+	close(r.started)
+	r.begin()
 	return r, nil
 }
 
-// openRaft opens disk and network and starts the library on them.
-func (r *Replica) openRaft() (err error) {
-	rc := r.cfg.raftConfig(r.notify)
+// openDisk opens the folder and the port, on which nobody is answered yet. wait: the others must be asked
+// before this replica may take part.
+func (r *Replica) openDisk() (wait bool, err error) {
 	open := r.cfg.stores
 	if open == nil {
-		open = func() (*stores, error) { return openStores(r.cfg.Dir, rc.Logger) }
+		open = func() (*stores, error) {
+			return openStores(r.cfg.Dir, newRaftLogger(r.cfg.Logger, r.cfg.RaftLevel))
+		}
+	}
+	if err := r.checkSpace(); err != nil {
+		return false, err
 	}
 	if r.stores, err = open(); err != nil {
-		return err
+		return false, err
+	}
+	if r.disk, err = newDisk(r.stores, filepath.Join(r.cfg.Dir, logFile), r.cfg.point, r.halt); err != nil {
+		return false, err
+	}
+	if wait, err = r.mustAsk(); err != nil {
+		return false, err
 	}
 	self, _ := r.cfg.addr(r.cfg.Name)
 	r.stream = newStream(r.cfg.Listener, self, r.cfg.Dial)
-	r.transport = raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		ServerAddressProvider:   r.cfg,
+	return wait, nil
+}
+
+// closeDisk undoes openDisk.
+func (r *Replica) closeDisk() (err error) {
+	if r.stream != nil {
+		err = r.stream.Close()
+	}
+	if r.stores != nil {
+		err = errors.Join(err, r.stores.close())
+	}
+	return err
+}
+
+// openRaft starts the library on disk and network. bootstrap makes a cluster of the file's voters if the folder
+// is empty.
+func (r *Replica) openRaft(bootstrap bool) (err error) {
+	rc := r.cfg.raftConfig(r.notify)
+	r.transport = newTransport(&raft.NetworkTransportConfig{
+		ServerAddressProvider:   r,
 		Logger:                  rc.Logger,
 		Stream:                  r.stream,
 		MaxPool:                 transportPool,
@@ -120,34 +175,73 @@ func (r *Replica) openRaft() (err error) {
 	})
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, r.transport.Close(), r.stream.Close(), r.stores.close())
+			err = errors.Join(err, r.transport.Close())
 		}
 	}()
-	logs, err := raft.NewLogCache(logCacheEntries, r.stores.log)
+	logs, err := raft.NewLogCache(logCacheEntries, r.disk)
 	if err != nil {
 		return err
 	}
-	snaps := indexedSnapshots{r.stores.snaps}
-	err = raft.BootstrapCluster(rc, logs, r.stores.stable, snaps, r.transport, r.cfg.cluster())
-	if err != nil && !errors.Is(err, raft.ErrCantBootstrap) {
-		return fmt.Errorf("start the cluster: %w", err)
+	snaps, err := r.openSnapshots()
+	if err != nil {
+		return err
 	}
-	r.raft, err = startRaft(rc, r.applier, logs, r.stores.stable, snaps, r.transport)
-	return err
+	if bootstrap {
+		err = raft.BootstrapCluster(rc, logs, r.disk, snaps, r.transport, r.cfg.cluster())
+		if err != nil && !errors.Is(err, raft.ErrCantBootstrap) {
+			return fmt.Errorf("start the cluster: %w", err)
+		}
+	}
+	r.disk.live.Store(true) // snapshots are still the opener's: see applier.running
+	if r.raft, err = startRaft(rc, r.applier, logs, r.disk, snaps, r.transport); err != nil {
+		return cmp.Or(r.disk.err(), err)
+	}
+	close(r.opened)
+	r.stream.open()
+	return nil
+}
+
+// begin starts the loops beside a raft that runs.
+func (r *Replica) begin() {
+	r.applier.running.Store(true)
+	r.loops.Add(5)
+	go func() { defer r.loops.Done(); r.batch.run() }()
+	go func() { defer r.loops.Done(); r.watchLeadership() }()
+	go func() { defer r.loops.Done(); r.takeSnapshots() }()
+	go func() { defer r.loops.Done(); r.watchMembership() }()
+	go func() { defer r.loops.Done(); r.watch() }()
+}
+
+// running gives raft, nil while this replica does not take part yet.
+func (r *Replica) running() *raft.Raft {
+	select {
+	case <-r.opened:
+		return r.raft
+	default:
+		return nil
+	}
 }
 
 // startRaft turns the library's panic over a log with a hole (the newest snapshot is damaged and
 // the log does not reach back to the one before) into an error.
+//
+// A goroutine of its own, because the disk ends the one that meets its failure.
 func startRaft(rc *raft.Config, f raft.FSM, l raft.LogStore, s raft.StableStore, sn raft.SnapshotStore, t raft.Transport) (r *raft.Raft, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("raft log and snapshots do not fit together (move the replica's folder away and it is copied from the others): %v", p)
+	done := make(chan struct{})
+	err = errors.New("start raft: its disk failed")
+	go func() {
+		defer close(done)
+		defer func() {
+			if p := recover(); p != nil {
+				err = fmt.Errorf("raft log and snapshots do not fit together (move the replica's folder away and it is copied from the others): %v", p)
+			}
+		}()
+		if r, err = raft.NewRaft(rc, f, l, s, sn, t); err != nil {
+			r, err = nil, fmt.Errorf("start raft: %w", err)
 		}
 	}()
-	if r, err = raft.NewRaft(rc, f, l, s, sn, t); err != nil {
-		return nil, fmt.Errorf("start raft: %w", err)
-	}
-	return r, nil
+	<-done
+	return r, err
 }
 
 // Propose implements Log. Commands that do not fit into one entry go into several, one after the
@@ -159,6 +253,9 @@ func (r *Replica) Propose(ctx context.Context, cmds ...*logpb.Command) ([]fsm.Re
 	}
 	if r.lead.Load() == nil {
 		return nil, ErrNotLeader
+	}
+	if err := r.known(cmds); err != nil {
+		return nil, err
 	}
 	first, more, err := r.batch.encode(cmds)
 	if err != nil || first == nil {
@@ -184,7 +281,7 @@ func (r *Replica) submit(fields [][]byte, size int) (future, *byte) {
 }
 
 func (r *Replica) entry(fields [][]byte, size int) []byte {
-	data := appendHeader(make([]byte, 0, entryHeader+size), r.cfg.Feature, r.cfg.Now().UnixMilli())
+	data := appendHeader(make([]byte, 0, entryHeader+size), r.machine.View().Feature(), r.cfg.Now().UnixMilli())
 	for _, f := range fields {
 		data = append(data, f...)
 	}
@@ -216,24 +313,32 @@ func (r *Replica) Changed(index uint64) <-chan struct{} { return r.progress.afte
 
 // Leader implements Log.
 func (r *Replica) Leader() (name string, self bool) {
-	_, id := r.raft.LeaderWithID()
+	ra := r.running()
+	if ra == nil {
+		return "", false
+	}
+	_, id := ra.LeaderWithID()
 	return string(id), string(id) == r.cfg.Name && r.lead.Load() != nil
 }
 
 // Status implements Log.
 func (r *Replica) Status() Status {
+	ra := r.running()
+	if ra == nil {
+		return Status{Name: r.cfg.Name, Role: RoleWaiting}
+	}
 	name, _ := r.Leader()
 	seen, _ := r.progress.applied()
 	s := Status{
 		Name:      r.cfg.Name,
-		Role:      r.raft.State().String(),
+		Role:      ra.State().String(),
 		Leader:    name,
-		Term:      r.raft.CurrentTerm(),
+		Term:      ra.CurrentTerm(),
 		Applied:   seen,
-		LastIndex: r.raft.LastIndex(),
+		LastIndex: ra.LastIndex(),
 	}
 	if s.Role != raft.Leader.String() {
-		last := r.raft.LastContact()
+		last := ra.LastContact()
 		if last.IsZero() { // nobody since it started: what it has is as old as its last entry
 			last = time.UnixMilli(r.machine.View().Time())
 		}
@@ -256,8 +361,11 @@ func (r *Replica) halt(err error) {
 	r.progress.stop(fmt.Errorf("%w: %w", ErrStopped, err))
 	r.endTerm()
 	go func() {
-		<-r.opened // an entry may come before the opening has returned
-		r.shutdownRaft()
+		select {
+		case <-r.opened: // an entry may come before the opening has returned
+			r.shutdownRaft()
+		case <-r.ctx.Done(): // it has failed
+		}
 	}()
 }
 
@@ -311,22 +419,11 @@ func (r *Replica) takeSnapshots() {
 // Transfer hands leadership to the most advanced follower, for a shutdown that nobody notices.
 // It returns when it has happened or failed; on a follower it does nothing.
 func (r *Replica) Transfer(ctx context.Context) error {
-	if r.raft.State() != raft.Leader || len(r.cfg.Voters) == 1 {
+	ra := r.running()
+	if ra == nil || ra.State() != raft.Leader || len(voters(r.latest())) < 2 {
 		return nil
 	}
-	done := make(chan error, 1)
-	if !r.task(func() { done <- r.raft.LeadershipTransfer().Error() }) {
-		return ErrStopped
-	}
-	select {
-	case err := <-done:
-		if err != nil {
-			return fmt.Errorf("hand over leadership: %w", err)
-		}
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return r.handOver(ctx, ra.LeadershipTransfer)
 }
 
 // Close stops the replica: what waits is refused, what is under way is awaited for a short time
@@ -340,6 +437,14 @@ func (r *Replica) close() error {
 	r.taskMu.Lock()
 	r.closing = true
 	r.taskMu.Unlock()
+	r.stopStart()
+	<-r.started
+	if r.running() == nil { // it never took part
+		r.batch.close()
+		r.progress.stop(ErrStopped)
+		r.cancel()
+		return r.closeDisk()
+	}
 	r.endTerm()
 	r.batch.close()
 	within(closeGrace, func() { r.tasks.Wait(); <-r.batch.idle })

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
 	"time"
@@ -12,8 +13,14 @@ import (
 // stream is raft's view of the network: connections made and taken by what the configuration
 // hands in. It knows all open ones, because raft's transport leaves those it has accepted open
 // when it is closed, and a call to a silent peer would hold up the shutdown.
+//
+// While its gate is closed it hangs up on everyone who connects: this replica takes no part yet.
 type stream struct {
 	listener net.Listener
+	accepted chan acceptance
+	opened   chan struct{} // the gate
+	knocked  chan struct{} // signalled when somebody connects before
+	pumped   chan struct{} // closed when nothing is accepted any more
 	addr     advertised
 	dial     func(ctx context.Context, addr string) (net.Conn, error)
 	ctx      context.Context
@@ -32,11 +39,64 @@ func (a advertised) String() string { return string(a) }
 
 func newStream(ln net.Listener, addr string, dial func(context.Context, string) (net.Conn, error)) *stream {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &stream{
+	s := &stream{
 		listener: ln, addr: advertised(addr), dial: dial,
-		ctx: ctx, cancel: cancel, conns: map[*streamConn]struct{}{},
+		accepted: make(chan acceptance), opened: make(chan struct{}), knocked: make(chan struct{}, 1),
+		pumped: make(chan struct{}),
+		ctx:    ctx, cancel: cancel, conns: map[*streamConn]struct{}{},
+	}
+	go s.pump()
+	return s
+}
+
+// acceptance is what the listener gave.
+type acceptance struct {
+	conn net.Conn
+	err  error
+}
+
+// open lets connections in, once.
+func (s *stream) open() { close(s.opened) }
+
+// pump takes connections until the listener is closed. An error that passes goes to raft's transport, which
+// pauses before it asks again.
+func (s *stream) pump() {
+	defer close(s.pumped)
+	for {
+		conn, err := s.listener.Accept()
+		if s.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+			if conn != nil {
+				_ = conn.Close()
+			}
+			return
+		}
+		select {
+		case <-s.opened:
+		default:
+			if err == nil {
+				_ = conn.Close()
+				select {
+				case s.knocked <- struct{}{}:
+				default:
+				}
+			} else {
+				pause(s.ctx, acceptPause)
+			}
+			continue
+		}
+		select {
+		case s.accepted <- acceptance{conn, err}:
+		case <-s.ctx.Done():
+			if conn != nil {
+				_ = conn.Close()
+			}
+			return
+		}
 	}
 }
+
+// acceptPause is how long a listener that fails is left alone while the gate is closed.
+const acceptPause = 100 * time.Millisecond
 
 // streamConn takes itself off the stream's list when it is closed.
 type streamConn struct {
@@ -68,11 +128,17 @@ func (s *stream) keep(conn net.Conn) (net.Conn, error) {
 
 // Accept implements net.Listener.
 func (s *stream) Accept() (net.Conn, error) {
-	conn, err := s.listener.Accept()
-	if err != nil {
-		return nil, err
+	select {
+	case a := <-s.accepted:
+		if a.err != nil {
+			return nil, a.err
+		}
+		return s.keep(a.conn)
+	case <-s.pumped:
+		return nil, net.ErrClosed
+	case <-s.ctx.Done():
+		return nil, net.ErrClosed
 	}
-	return s.keep(conn)
 }
 
 // Addr implements net.Listener.
