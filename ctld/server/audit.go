@@ -167,63 +167,9 @@ func outcomeOf(err error) (word string, decided bool) {
 
 // targets names what the call was about.
 func (l *auditLine) targets(req, resp any) {
-	var ids []string
-	switch r := req.(type) {
-	case *ctldpb.SubmitRequest:
-		if out, ok := resp.(*ctldpb.SubmitResponse); ok && out != nil {
-			ids = []string{strconv.FormatUint(uint64(out.JobId), 10)}
-		}
-		if r.TestOnly {
-			l.Op = "test only"
-		}
-	case *ctldpb.SubmitBatchRequest:
-		ids = submitted(resp)
-	case *ctldpb.PutBlobRequest:
-		l.Op = fmt.Sprintf("%d bytes", len(r.Data))
-	case *ctldpb.CancelRequest:
-		if l.Op = "end"; r.Signal != "" {
-			l.Op = "signal " + r.Signal
-		}
-		ids = r.Filter.GetJobIds()
-	case *ctldpb.ControlRequest:
-		l.Op, ids = strings.ToLower(r.Op.String()), r.JobIds
-	case *ctldpb.UpdateJobRequest:
-		l.Op, ids = keyNames(r.Set), r.JobIds
-	case *ctldpb.UpdateNodeRequest:
-		l.Op, ids = keyNames(r.Set), []string{r.Names}
-		for k, v := range r.Set {
-			if _, known := nodeStates[strings.ToUpper(v)]; known && strings.EqualFold(k, "state") {
-				l.Op += " to " + strings.ToUpper(v)
-			}
-		}
-	case *ctldpb.UpdatePartitionRequest:
-		l.Op, ids = keyNames(r.Set), []string{r.Name}
-	case *ctldpb.GetScriptRequest:
-		ids = []string{strconv.FormatUint(uint64(r.JobId), 10)}
-	case *ctldpb.JobOutputRequest:
-		ids = []string{r.JobId}
-	case *ctldpb.ReconfigureRequest:
-		if r.DryRun {
-			l.Op = "dry run"
-		}
-	case *ctldpb.ChangeControllerRequest:
-		if l.Op, ids = strings.ToLower(r.Op.String()), []string{r.Name}; r.Force {
-			l.Op += " by force"
-		}
-	case *ctldpb.CreateJoinTokenRequest:
-		l.Op, ids = r.Role, []string{r.Names}
-		if out, ok := resp.(*ctldpb.CreateJoinTokenResponse); ok && out != nil {
-			ids = append(ids, "token "+out.Id)
-		}
-	case *ctldpb.RevokeJoinTokenRequest:
-		ids = []string{"token " + r.Id}
-	case *nodepb.JoinRequest:
-		ids = []string{r.Name}
-		if id := tokenID(r.Token); id != "" {
-			ids = append(ids, "token "+id)
-		}
-	case *peerpb.RejoinRequest:
-		ids = []string{r.Name}
+	ids := l.aboutJobs(req, resp)
+	if ids == nil {
+		ids = l.aboutCluster(req, resp)
 	}
 	if results, ok := resp.(*ctldpb.JobResults); ok && results != nil {
 		ids = l.outcomes(results, ids)
@@ -238,6 +184,81 @@ func (l *auditLine) targets(req, resp any) {
 			l.Targets = append(l.Targets, clipWord(id))
 		}
 	}
+}
+
+// aboutJobs says what was done to which jobs; nil when the call is about something else.
+func (l *auditLine) aboutJobs(req, resp any) []string {
+	switch r := req.(type) {
+	case *ctldpb.SubmitRequest:
+		if r.TestOnly {
+			l.Op = "test only"
+		}
+		if out, ok := resp.(*ctldpb.SubmitResponse); ok && out != nil {
+			return []string{strconv.FormatUint(uint64(out.JobId), 10)}
+		}
+	case *ctldpb.SubmitBatchRequest:
+		return submitted(resp)
+	case *ctldpb.PutBlobRequest:
+		l.Op = fmt.Sprintf("%d bytes", len(r.Data))
+	case *ctldpb.CancelRequest:
+		if l.Op = "end"; r.Signal != "" {
+			l.Op = "signal " + r.Signal
+		}
+		return r.Filter.GetJobIds()
+	case *ctldpb.ControlRequest:
+		l.Op = strings.ToLower(r.Op.String())
+		return r.JobIds
+	case *ctldpb.UpdateJobRequest:
+		l.Op = keyNames(r.Set)
+		return r.JobIds
+	case *ctldpb.GetScriptRequest:
+		return []string{strconv.FormatUint(uint64(r.JobId), 10)}
+	case *ctldpb.JobOutputRequest:
+		return []string{r.JobId}
+	}
+	return nil
+}
+
+// aboutCluster says what was done to nodes, partitions, controllers and tokens.
+func (l *auditLine) aboutCluster(req, resp any) []string {
+	switch r := req.(type) {
+	case *ctldpb.UpdateNodeRequest:
+		l.Op = keyNames(r.Set)
+		for k, v := range r.Set {
+			if _, known := nodeStates[strings.ToUpper(v)]; known && strings.EqualFold(k, "state") {
+				l.Op += " to " + strings.ToUpper(v)
+			}
+		}
+		return []string{r.Names}
+	case *ctldpb.UpdatePartitionRequest:
+		l.Op = keyNames(r.Set)
+		return []string{r.Name}
+	case *ctldpb.ReconfigureRequest:
+		if r.DryRun {
+			l.Op = "dry run"
+		}
+	case *ctldpb.ChangeControllerRequest:
+		if l.Op = strings.ToLower(r.Op.String()); r.Force {
+			l.Op += " by force"
+		}
+		return []string{r.Name}
+	case *ctldpb.CreateJoinTokenRequest:
+		l.Op = r.Role
+		if out, ok := resp.(*ctldpb.CreateJoinTokenResponse); ok && out != nil {
+			return []string{r.Names, "token " + out.Id}
+		}
+		return []string{r.Names}
+	case *ctldpb.RevokeJoinTokenRequest:
+		return []string{"token " + r.Id}
+	case *nodepb.JoinRequest:
+		if id := tokenID(r.Token); id != "" {
+			return []string{r.Name, "token " + id}
+		}
+		return []string{r.Name}
+	case *peerpb.RejoinRequest:
+		return []string{r.Name}
+	}
+	return nil
 }
 
 // outcomes takes the jobs that a call came to, and those among them that the caller has no right to.
