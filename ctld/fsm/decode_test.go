@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"reflect"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -52,7 +53,7 @@ func snapshotOf(t testing.TB, f *fsm.FSM) []byte {
 func TestEntriesThatStopTheReplica(t *testing.T) {
 	unknown := protowire.AppendTag(nil, 3, protowire.BytesType)
 	unknown = protowire.AppendBytes(unknown, protowire.AppendBytes(protowire.AppendTag(nil, 900, protowire.BytesType), []byte("x")))
-	newer, err := proto.Marshal(&logpb.Entry{Version: fsm.Version + 1})
+	newer, err := proto.Marshal(&logpb.Entry{Version: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,16 +62,19 @@ func TestEntriesThatStopTheReplica(t *testing.T) {
 		many[i] = &logpb.Command{Of: &logpb.Command_Noop{Noop: &logpb.Noop{}}}
 	}
 	good := entry(t, 5, submit("k", &logpb.JobSpec{}))
+	raise := entry(t, 5, &logpb.Command{Of: &logpb.Command_RaiseFeature{RaiseFeature: &logpb.RaiseFeature{Level: 3}}})
 	for _, c := range []struct {
 		name string
 		data []byte
 		want error
+		text string
 	}{
-		{"bytes that are no message", []byte{0xff, 0xff}, fsm.ErrCorrupt},
-		{"a newer version", newer, fsm.ErrVersion},
-		{"an unknown command", unknown, fsm.ErrVersion},
-		{"an unknown command behind a known one", append(bytes.Clone(good), unknown...), fsm.ErrVersion},
-		{"too many commands", entry(t, 5, many...), fsm.ErrCorrupt},
+		{"bytes that are no message", []byte{0xff, 0xff}, fsm.ErrCorrupt, "log entry 99"},
+		{"a newer version", newer, fsm.ErrVersion, "log entry 99 has version 3, this program reads up to 2"},
+		{"an unknown command", unknown, fsm.ErrVersion, "log entry 99 of version 0, command 1 of 1 is not known to version 2"},
+		{"an unknown command behind a known one", append(bytes.Clone(good), unknown...), fsm.ErrVersion, "of version 2, command 2 of 2 is not known to version 2"},
+		{"too many commands", entry(t, 5, many...), fsm.ErrCorrupt, "MaxEntryCommands=256"},
+		{"a level that is not known", raise, fsm.ErrVersion, "log entry 99, command 1 of 1 raises the feature level to 3, this program knows up to 2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := busy(t)
@@ -78,8 +82,8 @@ func TestEntriesThatStopTheReplica(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := f.ApplyEntry(99, c.data); !errors.Is(err, c.want) {
-				t.Fatalf("error %v, want %v", err, c.want)
+			if _, err := f.ApplyEntry(99, c.data); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
+				t.Fatalf("error %v, want %v with %q", err, c.want, c.text)
 			}
 			if after, _ := fsm.Hash(f.View()); after != before {
 				t.Error("something was applied")
@@ -116,6 +120,98 @@ func TestRestoreRefusesWhatIsNotWhole(t *testing.T) {
 	}
 	if err := f.Restore(bytes.NewReader(whole)); err != nil {
 		t.Errorf("the whole one: %v", err)
+	}
+}
+
+// TestSnapshotsOfNewerVersions: a snapshot with another version, or with a record that nobody knows
+// here, halts the replica and says which version wrote it.
+func TestSnapshotsOfNewerVersions(t *testing.T) {
+	write := func(version uint32, more ...[]byte) []byte {
+		header := &logpb.SnapshotRecord{Of: &logpb.SnapshotRecord_Header{Header: &logpb.SnapshotHeader{Version: version, NextJobId: 1}}}
+		conf := &logpb.SnapshotRecord{Of: &logpb.SnapshotRecord_Config{Config: &logpb.SetConfig{}}}
+		var out []byte
+		for _, r := range []proto.Message{header, conf} {
+			body, err := proto.Marshal(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = append(binary.AppendUvarint(out, uint64(len(body))), body...)
+		}
+		for _, body := range more {
+			out = append(binary.AppendUvarint(out, uint64(len(body))), body...)
+		}
+		return reseal(out)
+	}
+	unknown := protowire.AppendBytes(protowire.AppendTag(nil, 900, protowire.BytesType), []byte("x"))
+	for name, c := range map[string]struct {
+		data []byte
+		text string
+	}{
+		"a newer version":   {write(3), "snapshot of version 3, this program reads up to 2"},
+		"an unknown record": {write(2, unknown), "snapshot of version 2, record 3 is not known to version 2"},
+	} {
+		f := busy(t)
+		before := stateOf(t, f)
+		if err := f.Restore(bytes.NewReader(c.data)); !errors.Is(err, fsm.ErrVersion) || errors.Is(err, fsm.ErrCorrupt) || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if stateOf(t, f) != before {
+			t.Errorf("%s: it did something", name)
+		}
+	}
+	for version := range uint32(3) {
+		f := fsm.New(state.New())
+		if err := f.Restore(bytes.NewReader(write(version))); err != nil || f.View().Feature() != max(1, version) {
+			t.Errorf("version %d: level %d, %v", version, f.View().Feature(), err)
+		}
+	}
+}
+
+// TestLevels: a state is of the first level until a command raises it, and its snapshots say so.
+func TestLevels(t *testing.T) {
+	f := busy(t)
+	level := func() uint32 { return records(snapshotOf(t, f))[0].GetHeader().Version }
+	apply := func(cmds ...*logpb.Command) []fsm.Result {
+		t.Helper()
+		r, err := f.ApplyEntry(f.View().Index()+1, entryOf(t, f.View().Feature(), 60_000, cmds))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	lease := config()
+	lease.GetSetConfig().Partitions[0].JobLeaseMs = 5000
+	update := &logpb.Command{Of: &logpb.Command_PartitionUpdate{PartitionUpdate: &logpb.PartitionUpdate{Name: "p", Set: map[string]string{"JobLease": "7"}, Caller: &logpb.Caller{Operator: true}}}}
+	if r := apply(lease, update); r[0].Refused != nil || r[1].Refused == nil || f.View().Partition("p").JobLease != 0 {
+		t.Errorf("at level 1 a partition has no lease of its own, since a replica of the first release has none: %+v, %+v", r, f.View().Partition("p"))
+	}
+	if f.View().Feature() != 1 || level() != 1 {
+		t.Errorf("level %d, in the snapshot %d", f.View().Feature(), level())
+	}
+	raise := func(n uint32) *logpb.Command {
+		return &logpb.Command{Of: &logpb.Command_RaiseFeature{RaiseFeature: &logpb.RaiseFeature{Level: n}}}
+	}
+	if apply(raise(2)); f.View().Feature() != 2 || level() != 2 {
+		t.Errorf("level %d, in the snapshot %d", f.View().Feature(), level())
+	}
+	if apply(raise(1), raise(0)); f.View().Feature() != 2 {
+		t.Errorf("the level fell to %d", f.View().Feature())
+	}
+	if r := apply(lease, update); r[1].Refused != nil || f.View().Partition("p").JobLease != 7000 {
+		t.Errorf("%+v, %+v", r[1].Refused, f.View().Partition("p"))
+	}
+	sum := make([]byte, 32)
+	sum[0] = 9
+	before := f.View().Header()
+	r := apply(&logpb.Command{Of: &logpb.Command_HashMark{HashMark: &logpb.HashMark{}}},
+		&logpb.Command{Of: &logpb.Command_HashCheck{HashCheck: &logpb.HashCheck{Index: 5, Sha256: sum, Leader: "c1"}}},
+		&logpb.Command{Of: &logpb.Command_HashCheck{HashCheck: &logpb.HashCheck{Index: 5, Sha256: sum[1:], Leader: "c1"}}})
+	if !r[0].Mark || r[0].Check != nil || r[1].Mark || r[1].Check == nil || *r[1].Check != (fsm.HashCheck{Index: 5, SHA256: [32]byte(sum), Leader: "c1"}) || r[2].Check != nil || r[2].Refused == nil {
+		t.Errorf("results %+v", r)
+	}
+	before.Index, before.Version = before.Index+1, before.Version+1
+	if h := f.View().Header(); h != before {
+		t.Errorf("the entry counts, and nothing else changes: %+v, want %+v", h, before)
 	}
 }
 
@@ -175,55 +271,4 @@ func TestSpecSurvivesTheLog(t *testing.T) {
 	if got := fsm.SpecFromLog(&m); !reflect.DeepEqual(got, &s) {
 		t.Errorf("got  %+v\nwant %+v", got, &s)
 	}
-}
-
-func FuzzApplyEntry(f *testing.F) {
-	f.Add(entry(f, 1, config(), register("n1", "b"), typical(1)))
-	f.Add(entry(f, 1, submit("k", &logpb.JobSpec{Array: "0-3", Dependency: "singleton"})))
-	f.Add(entry(f, 1, &logpb.Command{Of: &logpb.Command_Plan{Plan: &logpb.Plan{Starts: []*logpb.Start{{JobId: 2, ArrayTask: -1, Partition: "p",
-		Nodes: []*logpb.NodeAlloc{{Node: "n2", Cpus: 1}}}}}}}))
-	f.Add(entry(f, 1, &logpb.Command{Of: &logpb.Command_UpdateJob{UpdateJob: &logpb.UpdateJob{Job: &logpb.JobRef{JobId: 2},
-		Set: map[string]string{"TimeLimit": "+1"}, Caller: &logpb.Caller{Operator: true}}}}))
-	f.Add(entry(f, 1, &logpb.Command{Of: &logpb.Command_Cancel{Cancel: &logpb.Cancel{Jobs: []*logpb.JobRef{{JobId: 3, HasTasks: true, Tasks: []uint32{0}}}}}}))
-	f.Add([]byte{0x1a, 0x00})
-	f.Fuzz(func(t *testing.T, data []byte) {
-		m := busy(t)
-		if _, err := m.ApplyEntry(100, data); err != nil {
-			return
-		}
-		if err := m.Store().Check(); err != nil {
-			t.Fatal(err)
-		}
-		again := fsm.New(state.New())
-		if err := again.Restore(bytes.NewReader(snapshotOf(t, m))); err != nil {
-			t.Fatal(err)
-		}
-		a, _ := fsm.Hash(m.View())
-		if b, _ := fsm.Hash(again.View()); a != b {
-			t.Fatal("a restored state differs")
-		}
-	})
-}
-
-func FuzzRestore(f *testing.F) {
-	whole := snapshotOf(f, busy(f))
-	f.Add(whole)
-	f.Add(whole[:len(whole)/2])
-	f.Add([]byte{})
-	f.Fuzz(func(t *testing.T, data []byte) {
-		m := fsm.New(state.New())
-		if err := m.Restore(bytes.NewReader(reseal(data))); err != nil {
-			return
-		}
-		if err := m.Store().Check(); err != nil {
-			t.Fatal(err)
-		}
-		m.View().Sched()
-		for j := range m.View().Jobs() {
-			m.View().Reason(j)
-		}
-		if _, err := m.ApplyEntry(m.View().Index()+1, entry(t, 1, config(), register("n1", "c"), typical(9))); err != nil {
-			t.Fatal(err)
-		}
-	})
 }

@@ -48,3 +48,21 @@ func laterConfig(g *generator, s *logpb.SetConfig) {
 func later(g *generator) { g.later, g.inConfig = laterCommand, laterConfig }
 
 func levelOf(g *generator) uint32 { return g.a.View().Feature() }
+
+// laterSamples has one of each command of the feature levels above the first.
+func laterSamples() []*logpb.Command {
+	secret := sha256.Sum256([]byte{0})
+	admin := &logpb.Caller{User: "root", Operator: true}
+	return []*logpb.Command{
+		{Of: &logpb.Command_RaiseFeature{RaiseFeature: &logpb.RaiseFeature{Level: 2}}},
+		{Of: &logpb.Command_HashMark{HashMark: &logpb.HashMark{}}},
+		{Of: &logpb.Command_HashCheck{HashCheck: &logpb.HashCheck{Index: 7, Sha256: secret[:], Leader: "c1"}}},
+		{Of: &logpb.Command_SetController{SetController: &logpb.SetController{Name: "c4", Address: "10.0.0.4", Port: 6817, RaftPort: 6816, UserPort: 6819}}},
+		{Of: &logpb.Command_SetController{SetController: &logpb.SetController{Name: "c5", Remove: true}}},
+		{Of: &logpb.Command_CreateJoinToken{CreateJoinToken: &logpb.CreateJoinToken{Id: "t0", SecretSha256: secret[:], Role: "node", Names: "n[1-3]", ExpiresMs: 3600_000, Caller: admin}}},
+		{Of: &logpb.Command_CreateJoinToken{CreateJoinToken: &logpb.CreateJoinToken{Id: "t1", SecretSha256: secret[:], Role: "login", Names: "login1,n2", ExpiresMs: 3600_000, Uses: 1, Caller: admin}}},
+		{Of: &logpb.Command_UseJoinToken{UseJoinToken: &logpb.UseJoinToken{Id: "t0", SecretSha256: secret[:], Role: "node", Name: "n2"}}},
+		{Of: &logpb.Command_RevokeJoinToken{RevokeJoinToken: &logpb.RevokeJoinToken{Id: "t1", Caller: admin}}},
+		{Of: &logpb.Command_SetConfig{SetConfig: &logpb.SetConfig{Partitions: []*logpb.ConfigPartition{{Name: "p", IsDefault: true, JobLeaseMs: 5000}}}}},
+	}
+}
