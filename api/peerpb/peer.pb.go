@@ -401,7 +401,7 @@ type StatusResponse struct {
 	LastIndex     uint64                 `protobuf:"varint,6,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
 	Version       string                 `protobuf:"bytes,7,opt,name=version,proto3" json:"version,omitempty"`
 	UptimeMs      int64                  `protobuf:"varint,8,opt,name=uptime_ms,json=uptimeMs,proto3" json:"uptime_ms,omitempty"`
-	Blank         bool                   `protobuf:"varint,9,opt,name=blank,proto3" json:"blank,omitempty"` // its folder holds no log, no vote and no snapshot
+	Blank         bool                   `protobuf:"varint,9,opt,name=blank,proto3" json:"blank,omitempty"` // it has no history: its folder holds no log, no vote and no snapshot but what a new cluster starts with
 	FeatureMax    uint32                 `protobuf:"varint,10,opt,name=feature_max,json=featureMax,proto3" json:"feature_max,omitempty"`
 	Feature       uint32                 `protobuf:"varint,11,opt,name=feature,proto3" json:"feature,omitempty"` // of its state
 	Cluster       string                 `protobuf:"bytes,12,opt,name=cluster,proto3" json:"cluster,omitempty"`
@@ -562,6 +562,7 @@ type RejoinRequest struct {
 	Port          uint32                 `protobuf:"varint,3,opt,name=port,proto3" json:"port,omitempty"`
 	RaftPort      uint32                 `protobuf:"varint,4,opt,name=raft_port,json=raftPort,proto3" json:"raft_port,omitempty"`
 	UserPort      uint32                 `protobuf:"varint,5,opt,name=user_port,json=userPort,proto3" json:"user_port,omitempty"`
+	Ready         bool                   `protobuf:"varint,6,opt,name=ready,proto3" json:"ready,omitempty"` // it is a learner that was a voter, and has caught up: it asks to vote again
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -631,8 +632,16 @@ func (x *RejoinRequest) GetUserPort() uint32 {
 	return 0
 }
 
+func (x *RejoinRequest) GetReady() bool {
+	if x != nil {
+		return x.Ready
+	}
+	return false
+}
+
 type RejoinResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Voter         bool                   `protobuf:"varint,1,opt,name=voter,proto3" json:"voter,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -665,6 +674,13 @@ func (x *RejoinResponse) ProtoReflect() protoreflect.Message {
 // Deprecated: Use RejoinResponse.ProtoReflect.Descriptor instead.
 func (*RejoinResponse) Descriptor() ([]byte, []int) {
 	return file_peerpb_peer_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *RejoinResponse) GetVoter() bool {
+	if x != nil {
+		return x.Voter
+	}
+	return false
 }
 
 var File_peerpb_peer_proto protoreflect.FileDescriptor
@@ -719,14 +735,16 @@ const file_peerpb_peer_proto_rawDesc = "" +
 	"\n" +
 	"state_free\x18\x0e \x01(\x03R\tstateFree\x12\x14\n" +
 	"\x05voter\x18\x0f \x01(\bR\x05voter\x12\x16\n" +
-	"\x06member\x18\x10 \x01(\bR\x06member\"\x8b\x01\n" +
+	"\x06member\x18\x10 \x01(\bR\x06member\"\xa1\x01\n" +
 	"\rRejoinRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04port\x18\x03 \x01(\rR\x04port\x12\x1b\n" +
 	"\traft_port\x18\x04 \x01(\rR\braftPort\x12\x1b\n" +
-	"\tuser_port\x18\x05 \x01(\rR\buserPort\"\x10\n" +
-	"\x0eRejoinResponse2\xbe\x02\n" +
+	"\tuser_port\x18\x05 \x01(\rR\buserPort\x12\x14\n" +
+	"\x05ready\x18\x06 \x01(\bR\x05ready\"&\n" +
+	"\x0eRejoinResponse\x12\x14\n" +
+	"\x05voter\x18\x01 \x01(\bR\x05voter2\xbe\x02\n" +
 	"\x04Peer\x12L\n" +
 	"\aForward\x12\x1f.tensorgrid.peer.ForwardRequest\x1a .tensorgrid.peer.ForwardResponse\x12R\n" +
 	"\tReadIndex\x12!.tensorgrid.peer.ReadIndexRequest\x1a\".tensorgrid.peer.ReadIndexResponse\x12I\n" +
