@@ -55,7 +55,7 @@ type dogs struct {
 	blind   bool        // that the free space is not known was logged
 
 	lag      map[string]standstill
-	lagMoved time.Time
+	lagMoved time.Time   // when leadership came here, or was last moved away because of lag
 	asking   atomic.Bool // a round of lag is under way
 	lagMu    sync.Mutex  // lag and lagMoved
 }
@@ -71,6 +71,7 @@ func (r *Replica) watch() {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	var space, lag time.Time
+	var led *term
 	for {
 		select {
 		case <-tick.C:
@@ -84,6 +85,12 @@ func (r *Replica) watch() {
 		if now.Sub(space) >= spaceEvery {
 			space = now
 			r.watchSpace(now)
+		}
+		if t := r.lead.Load(); t != led {
+			led = t
+			r.dogs.lagMu.Lock()
+			r.dogs.lag, r.dogs.lagMoved = nil, now
+			r.dogs.lagMu.Unlock()
 		}
 		if now.Sub(lag) >= lagEvery && r.lead.Load() != nil && r.dogs.asking.CompareAndSwap(false, true) {
 			lag = now
@@ -284,7 +291,7 @@ func (r *Replica) watchLag() {
 	mine := r.raft.LastIndex()
 	peers := r.others(r.raft.GetConfiguration().Configuration())
 	stuck, next := r.judge(time.Now(), mine, peers)
-	if stuck == "" || next == nil || r.lead.Load() == nil {
+	if stuck == "" || r.lead.Load() == nil {
 		return
 	}
 	r.log.Warn("a controller gets no further; leadership moves", "controller", stuck, "to", string(next.server.ID))
@@ -319,7 +326,7 @@ func (r *Replica) judge(now time.Time, mine uint64, peers []peerState) (stuck st
 		}
 	}
 	r.dogs.lag = seen
-	if stuck == "" || !r.dogs.lagMoved.IsZero() && now.Sub(r.dogs.lagMoved) < lagPause {
+	if stuck == "" || next == nil || !r.dogs.lagMoved.IsZero() && now.Sub(r.dogs.lagMoved) < lagPause {
 		return "", nil
 	}
 	r.dogs.lagMoved = now
