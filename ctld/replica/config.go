@@ -83,6 +83,7 @@ type Config struct {
 
 	point func(name string) error // replaces the fault points in tests
 	room  func() (int64, error)   // replaces the look at the free space
+	tail  int64                   // replaces tailBytes
 	// stores replaces the disk in tests.
 	stores func() (*stores, error)
 }
@@ -131,6 +132,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.point == nil {
 		c.point = fault.Point
+	}
+	if c.tail == 0 {
+		c.tail = tailBytes
 	}
 	if c.room == nil && c.Dir != "" {
 		c.room = func() (int64, error) { return freeSpace(c.Dir) }

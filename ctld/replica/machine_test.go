@@ -23,6 +23,8 @@ type ledger struct {
 	now   atomic.Pointer[ledgerState]
 	delay func() // before an entry is applied; nil for none
 	write func() // before a snapshot is written
+	// forget keeps no blobs, so that the state stays small.
+	forget bool
 }
 
 // ledgerState is immutable; order is shared with later states, which only append to it.
@@ -90,7 +92,9 @@ func (l *ledger) ApplyEntry(index uint64, data []byte) ([]fsm.Result, error) {
 			}
 			results[i] = fsm.Result{JobID: id, Duplicate: known}
 		case *logpb.Command_PutBlob:
-			next.Blobs = append(next.Blobs, of.PutBlob.GetData())
+			if !l.forget {
+				next.Blobs = append(next.Blobs, of.PutBlob.GetData())
+			}
 		case *logpb.Command_Noop:
 		case *logpb.Command_RaiseFeature:
 			next.Level = of.RaiseFeature.GetLevel()

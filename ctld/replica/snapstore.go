@@ -47,7 +47,7 @@ func (r *Replica) keepTail() {
 	default:
 		return
 	}
-	n := r.disk.tail(tailBytes)
+	n := r.disk.tail(r.cfg.tail)
 	if err := r.tune(func(c *raft.ReloadableConfig) { c.TrailingLogs = n }); err != nil {
 		r.log.Error("the tail of the log is not bounded", "error", err)
 	}

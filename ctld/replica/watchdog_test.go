@@ -3,6 +3,8 @@ package replica
 import (
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -345,3 +347,5 @@ func TestStuckFollower(t *testing.T) {
 	}
 	quietly("alone with it", 500, at("b", 499))
 }
+
+var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
