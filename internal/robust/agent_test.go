@@ -154,7 +154,7 @@ func TestBlackHoleAgent(t *testing.T) {
 			begin := time.Now()
 			const jobs = 58 // no more than 8 can be given to n1
 			for i := range jobs {
-				c.submit(c.spec(fmt.Sprintf("j%d", i), ":"))
+				c.submit(c.spec(fmt.Sprintf("j%d", i), "/bin/sleep 1"))
 			}
 			within(t, 30*time.Second, "50 jobs on the others are over", func() error {
 				n := 0
@@ -377,7 +377,7 @@ const (
 // their jobs start elsewhere, and never are two copies alive. JobLease is 5 s.
 func TestCutOff(t *testing.T) {
 	long(t)
-	c := start(t, layout{controllers: 3, nodes: 2 * lanes, cpus: 8, set: []string{"SlurmdTimeout=5", "MaxBatchRequeue=1000"},
+	c := start(t, layout{controllers: 3, nodes: 2 * lanes, cpus: 8, set: []string{"SlurmdTimeout=5", "MaxBatchRequeue=1000", "JobLease=5"},
 		partitions: []string{"PartitionName=batch Nodes=ALL Default=YES JobLease=5"}})
 	const jobs = 16
 	for i := range jobs {

@@ -169,7 +169,7 @@ func (c *cluster) folders() error {
 			if err := mountTmpfs(p, size, 0o711); err != nil {
 				return err
 			}
-			if err := c.aside(filepath.Join(p, "shepherd.log")); err != nil {
+			if err := errors.Join(c.aside(filepath.Join(p, "shepherd.log")), c.aside(filepath.Join(p, "done"))); err != nil {
 				return err
 			}
 		}
@@ -196,11 +196,11 @@ func mountTmpfs(path string, mib int, mode os.FileMode) error {
 	return syscall.Mount("robust", path, "tmpfs", 0, fmt.Sprintf("size=%dm,mode=%o", mib, mode))
 }
 
-// aside puts a file of a small file system onto the big one. A launcher and its shepherds have their crash log
-// open for writing all the time, and a file system with such files cannot be made read-only by hand, as a
-// broken disk is by the kernel.
+// aside puts a file of a small file system onto the big one. A launcher has its crash log and its list of
+// ended runs open for writing all the time, and a file system with such files cannot be made read-only by
+// hand, as a broken disk is by the kernel.
 func (c *cluster) aside(path string) error {
-	real := c.path("log", "shepherds."+filepath.Base(filepath.Dir(path)))
+	real := c.path("log", filepath.Base(filepath.Dir(path))+"."+filepath.Base(path))
 	err := os.WriteFile(real, nil, 0o600)
 	if err == nil {
 		err = os.WriteFile(path, nil, 0o600)

@@ -20,12 +20,13 @@ type process struct {
 	log    string // file, appended to by each life
 	faults string // folder of its orders, $GRID_FAULTS
 	make   func() *exec.Cmd
+	extra  []string // more arguments for the next life
 
-	mu      sync.Mutex
-	cmd     *exec.Cmd
-	ended   chan struct{} // closed when this life is over
-	stopped bool          // by SIGSTOP
-	code    int           // exit code of the last life; -1 = by a signal
+	mu     sync.Mutex
+	cmd    *exec.Cmd
+	ended  chan struct{} // closed when this life is over
+	broken bool          // a test has broken it, or may have: its end is no surprise
+	code   int           // exit code of the last life; -1 = by a signal
 }
 
 // own are the pids that somebody waits for; others that end are orphans left to us.
@@ -51,6 +52,7 @@ func (p *process) start() error {
 	}
 	defer out.Close()
 	cmd := p.make()
+	cmd.Args = append(cmd.Args, p.extra...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.Env = append(cmd.Env, "GRID_FAULTS="+p.faults)
 	own.Lock()
@@ -62,7 +64,7 @@ func (p *process) start() error {
 		return fmt.Errorf("%s: %w", p.name, err)
 	}
 	ended := make(chan struct{})
-	p.cmd, p.ended, p.stopped = cmd, ended, false
+	p.cmd, p.ended = cmd, ended
 	go func() {
 		cmd.Wait()
 		own.Lock()
@@ -149,6 +151,27 @@ func (p *process) waitEnd(most time.Duration) (code int, err error) {
 func (p *process) stop() { p.signal(syscall.SIGSTOP) }
 func (p *process) cont() { p.signal(syscall.SIGCONT) }
 
+// breakIt notes that its end is meant from here on, or that it is no more.
+func (p *process) breakIt(meant bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.broken = meant
+}
+
+// surprise tells whether it is gone and nobody meant that.
+func (p *process) surprise() bool {
+	up := p.alive()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !up && !p.broken && p.ended != nil
+}
+
+// tail is the end of its log.
+func (p *process) tail() string {
+	text, _ := os.ReadFile(p.log)
+	return string(text[max(0, len(text)-1500):])
+}
+
 // fault orders what happens at a point; "" takes the order back. The file is there at once or not at all.
 func (p *process) fault(t testing.TB, point, order string) {
 	t.Helper()
@@ -166,11 +189,13 @@ func (p *process) fault(t testing.TB, point, order string) {
 	}
 }
 
-// noFaults takes back every order.
+// noFaults takes back every order. A boot id stays: it is what the host is by now.
 func (p *process) noFaults() {
 	files, _ := filepath.Glob(filepath.Join(p.faults, "*"))
 	for _, f := range files {
-		os.Remove(f)
+		if filepath.Base(f) != "bootid" {
+			os.Remove(f)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -325,7 +326,7 @@ func (c *cluster) drained(most time.Duration, except func(*ctldpb.Job) bool) map
 }
 
 func over(j *ctldpb.Job) bool {
-	return j.State != "PENDING" && j.State != "RUNNING" && j.State != "SUSPENDED" && len(j.Flags) == 0
+	return j.State != "PENDING" && j.State != "RUNNING" && j.State != "SUSPENDED" && !slices.Contains(j.Flags, "COMPLETING")
 }
 
 // code is the refusal's code of an error, "" when it carries none.
