@@ -40,7 +40,11 @@ type fake struct {
 	last   map[string]any // method -> last request
 	refuse map[string]*ctldpb.Refusal
 	down   int // calls still answered with Unavailable
-	lost   int // submissions that are taken but whose answer is lost
+	lost   int // submissions and changes that are taken but whose answer is lost
+	ctls   []*ctldpb.ControllerInfo
+	// catchUp: how often the last controller is asked after until it has caught up.
+	catchUp int
+	cut     string // what is wrong with a backup: once, end, bytes
 }
 
 func newFake() *fake {

@@ -111,11 +111,14 @@ func runJoin(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "gnoded join:", err)
 		return 1
 	}
-	how := ""
+	how, what := "", "node"
+	if res.Role == authn.RoleLogin {
+		what = "login host"
+	}
 	if res.Resumed {
 		how = " (an earlier run had got it; the token given now was not used)"
 	}
-	fmt.Fprintf(stdout, "%s is a %s of cluster %s until %s%s; its certificate and key are in %s\n", o.name, res.Role, res.Cluster,
+	fmt.Fprintf(stdout, "%s is a %s of cluster %s until %s%s; its certificate and key are in %s\n", o.name, what, res.Cluster,
 		res.Until.Local().Format(time.DateTime), how, dir)
 	return 0
 }

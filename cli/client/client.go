@@ -43,13 +43,13 @@ type Client struct {
 	remote  *remote // nil: by local sockets
 
 	mu    sync.Mutex
-	conns []*grpc.ClientConn // by target; nil = not connected
-	good  int                // index of the target that answered last
+	conns []*link // by target; nil = not connected
+	good  int     // index of the target that answered last
 }
 
 // New gives a client of these controllers. It connects at the first call.
 func New(cluster string, targets []Target) *Client {
-	return &Client{targets: targets, cluster: cluster, conns: make([]*grpc.ClientConn, len(targets))}
+	return &Client{targets: targets, cluster: cluster, conns: make([]*link, len(targets))}
 }
 
 // Cluster is the cluster's name, "" when it is not known.
@@ -79,7 +79,7 @@ var (
 
 // connect gives the connection to target i. It is opened here, so that a dead controller is told apart
 // from one that answers with an error.
-func (c *Client) connect(ctx context.Context, i int) (*grpc.ClientConn, error) {
+func (c *Client) connect(ctx context.Context, i int) (*link, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.conns[i] != nil {
@@ -96,13 +96,10 @@ func (c *Client) connect(ctx context.Context, i int) (*grpc.ClientConn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errConnect, err)
 	}
-	var once sync.Mutex
-	conn, err := grpc.NewClient("passthrough:///"+c.targets[i].Name, append(opts,
+	l := &link{first: first}
+	l.ClientConn, err = grpc.NewClient("passthrough:///"+c.targets[i].Name, append(opts,
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			once.Lock()
-			defer once.Unlock()
-			if nc := first; nc != nil {
-				first = nil
+			if nc := l.take(); nc != nil {
 				return nc, nil
 			}
 			return d.DialContext(ctx, network, address)
@@ -116,8 +113,32 @@ func (c *Client) connect(ctx context.Context, i int) (*grpc.ClientConn, error) {
 		first.Close()
 		return nil, fmt.Errorf("%w: %w", errConnect, err)
 	}
-	c.conns[i] = conn
-	return conn, nil
+	c.conns[i] = l
+	return l, nil
+}
+
+// link is a connection. Its first socket is opened before grpc wants it, which may be never.
+type link struct {
+	*grpc.ClientConn
+
+	mu    sync.Mutex
+	first net.Conn
+}
+
+func (l *link) take() net.Conn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	nc := l.first
+	l.first = nil
+	return nc
+}
+
+// Close ends the connection and the socket that was never used.
+func (l *link) Close() {
+	l.ClientConn.Close()
+	if nc := l.take(); nc != nil {
+		nc.Close()
+	}
 }
 
 func (c *Client) drop(i int) {

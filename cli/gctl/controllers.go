@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
 	"time"
@@ -253,7 +254,7 @@ func (c *call) awaitCaughtUp(name string, limit time.Duration) int {
 			c.env.Errorf("controller add: %s was removed again while it caught up", name)
 			return 1
 		case !i.Up:
-			show("silent", fmt.Sprintf("waiting for %s at %s: start it there with: gctld --join --name %s", name, place(i), name))
+			show("silent", fmt.Sprintf("waiting for %s at %s: start it there with: gctld --join --name %s", name, place(i.Address, i.Port), name))
 		case i.Applied > 0 && i.Lag <= catchUpLag:
 			finish()
 			return 0
@@ -270,11 +271,8 @@ func (c *call) awaitCaughtUp(name string, limit time.Duration) int {
 	}
 }
 
-func place(i *ctldpb.ControllerInfo) string {
-	if strings.Contains(i.Address, ":") && !strings.HasPrefix(i.Address, "[") && strings.Count(i.Address, ":") > 1 {
-		return fmt.Sprintf("[%s]:%d", i.Address, i.Port)
-	}
-	return fmt.Sprintf("%s:%d", i.Address, i.Port)
+func place(host string, port uint32) string {
+	return net.JoinHostPort(host, strconv.FormatUint(uint64(port), 10))
 }
 
 func (c *call) controllers() (*ctldpb.ListControllersResponse, error) {
@@ -333,7 +331,7 @@ func controllerRow(i *ctldpb.ControllerInfo) []string {
 		}
 		return "no"
 	}
-	row := []string{i.Name, render.Or(i.Role, "-"), yes(i.Voter), yes(i.Up), "-", "-", "-", "-", "-", place(i)}
+	row := []string{i.Name, render.Or(i.Role, "-"), yes(i.Voter), yes(i.Up), "-", "-", "-", "-", "-", place(i.Address, i.Port)}
 	if !i.Up {
 		return row
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/tensorgrid/tensorgrid/cli/client"
@@ -46,7 +47,7 @@ type verb struct {
 
 // verbs are looked through in order; the first that the word begins is meant.
 func verbs() []verb {
-	return append(steering(), administration()...)
+	return slices.Concat(steering(), administration(), session())
 }
 
 // administration are the words for the cluster itself; each has options of its own.
@@ -82,6 +83,12 @@ func steering() []verb {
 		{name: "wait_job", short: 2, run: (*call).waitJob, args: "ID", help: "wait until a job's nodes are there"},
 		{name: "ping", short: 2, run: (*call).ping, help: "ask every controller"},
 		{name: "reconfigure", short: 3, run: (*call).reconfigure, args: "[--dry-run]", help: "read grid.conf again; shows what changes"},
+	}
+}
+
+// session are the words about the command itself.
+func session() []verb {
+	return []verb{
 		{name: "version", short: 7, run: (*call).version, help: "show the version", local: true},
 		{name: "help", short: 1, run: (*call).help, help: "show the words", local: true},
 		{name: "exit", short: 1, run: (*call).nothing, help: "end the session", local: true},

@@ -5,6 +5,9 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/tensorgrid/tensorgrid/cli/client"
 	"github.com/tensorgrid/tensorgrid/cli/getopt"
 )
@@ -80,6 +83,9 @@ func (c *call) choose(word string, list []subword, g []getopt.Given, args []stri
 
 // refused prints why a word of ours could not be done, and what to do about it.
 func (c *call) refused(what string, err error) int {
+	if c.quiet {
+		return 1
+	}
 	var r *client.Refusal
 	if !errors.As(err, &r) {
 		c.env.Errorf("%s: %v", what, err)
@@ -88,6 +94,9 @@ func (c *call) refused(what string, err error) int {
 	c.env.Errorf("%s: %s", what, r.Text)
 	if r.Why != "" {
 		c.env.Errorf("%s", r.Why)
+	}
+	if status.Code(r) == codes.PermissionDenied {
+		c.env.Errorf("%s whoami shows whom the controller takes you for; Operators and Admins in grid.conf name others, root of a controller's host is an admin", c.env.Name)
 	}
 	return 1
 }

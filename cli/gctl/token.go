@@ -150,9 +150,24 @@ func (c *call) nodeToken(g given, args []string) int {
 	}
 	if !c.quiet {
 		c.env.Infof("token %s makes %s a %s, once each, until %s", res.Id, req.Names, map[string]string{"node": "node", "login": "login host"}[req.Role], c.clock().Time(res.ExpiresMs, ""))
-		c.env.Infof("there: gnoded join --controller HOST:USERPORT --name NAME --token-file FILE")
+		c.tellJoin()
 	}
 	return 0
+}
+
+// tellJoin shows how the token is used, with a controller that takes it.
+func (c *call) tellJoin() {
+	res, err := c.controllers()
+	if err != nil {
+		return
+	}
+	for _, i := range res.Controllers {
+		if i.UserPort != 0 {
+			c.env.Infof("there: gnoded join --controller %s --name NAME --token-file FILE", place(i.Address, i.UserPort))
+			return
+		}
+	}
+	c.env.Warnf("no controller has a UserPort, which gnoded join calls: write UserPort=N on the ControllerName lines and start them again")
 }
 
 func (c *call) nodeTokens(given, []string) int {
