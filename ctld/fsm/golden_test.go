@@ -37,8 +37,8 @@ var golden = []struct {
 }{
 	{1, "5f62523c01a090cb4d50a40811535e806306b718167d4da182a4468feb5246ad", "f61d3c8011a6c7519053c66cd5ec9e21d00005c3457e09c2de4fc489cdd3a376",
 		"43d9491e075097d1b83f529d2eecc7a86aa9bb67e0aa9b1d26fcd3b2aec3cc63", 419},
-	{2, "a5fa84825e8aee451803ea3828ede256982e3a621398ef61ce6a964df7d7b155", "508f7d6ac0af7f13b832a3807704eb22ab172f43ccfade9557912d14a819a568",
-		"d595bdd51dbcb64f491c3b88d94cf0e8d23256f8d061cce569f8801f25e8714f", 379},
+	{2, "2475cd21f4cd7f8475af63bd9f053bd382ec2f8ece51c47bf2f47b28e39e16d1", "4175a269ce293e05e6134897846621f8f545877d6b45aa3ab177c0df805ad0e0",
+		"863078ffc50fd6c0ddb09a780f73740b1587585162e676492f69f76d7f9f70cb", 380},
 }
 
 // goldenEntry is one entry of a golden log, and the first bytes of the hash of the state after it.
@@ -50,7 +50,7 @@ type goldenEntry struct {
 
 const (
 	goldenHash    = 8
-	goldenEntries = 600
+	goldenEntries = 700
 )
 
 // makeGolden makes a log of the newest level, which begins at the first and rises to it: of a few

@@ -116,11 +116,14 @@ func (l *Leader) steady(t *term) time.Time {
 	return time.UnixMilli(min(t.since, l.Now().UnixMilli())).Add(l.instant().Sub(t.began))
 }
 
-// staleBlobs tells whether there are blobs that no job has referred to for so long that a purge
-// takes them.
+// staleBlobs tells whether there are blobs that no job has referred to, or join tokens that ended, for
+// so long that a purge takes them.
 func staleBlobs(view state.Viewer, now time.Time) bool {
-	v, ok := view.(interface{ StaleBlobs(now int64) bool })
-	return ok && v.StaleBlobs(now.UnixMilli())
+	v, ok := view.(interface {
+		StaleBlobs(now int64) bool
+		StaleTokens(now int64) bool
+	})
+	return ok && (v.StaleBlobs(now.UnixMilli()) || v.StaleTokens(now.UnixMilli()))
 }
 
 func anyEndedBefore(view state.Viewer, before int64) bool {

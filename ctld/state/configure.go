@@ -223,7 +223,9 @@ func (t *Tx) forgetRemoved(n *Node) {
 	t.nodeAt = at
 }
 
-// updatesKept gives the updates of partitions that a new file does not change.
+// updatesKept gives the updates of partitions that a new file does not change. JobLease counts for
+// itself: when the feature level rises the file's comes into a state that could not take it before, and
+// that must not undo a State=DOWN.
 func (t *Tx) updatesKept(list []Partition) map[string]map[string]string {
 	before := map[string]*Partition{}
 	for i := range t.file.parts {
@@ -232,9 +234,19 @@ func (t *Tx) updatesKept(list []Partition) map[string]map[string]string {
 	keep := map[string]map[string]string{}
 	for i := range list {
 		name := list[i].Name
-		if set := t.file.set[name]; set != nil && before[name] != nil && reflect.DeepEqual(*before[name], list[i]) {
-			keep[name] = set
+		set, was := t.file.set[name], before[name]
+		if set == nil || was == nil {
+			continue
 		}
+		same := *was
+		if same.JobLease = list[i].JobLease; !reflect.DeepEqual(same, list[i]) {
+			continue
+		}
+		if was.JobLease != list[i].JobLease {
+			set = maps.Clone(set)
+			delete(set, "joblease")
+		}
+		keep[name] = set
 	}
 	return keep
 }

@@ -230,3 +230,40 @@ func TestJobLeaseOfAPartition(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 }
+
+// TestLeasesThatComeWithTheLevel: when the level rises the same file is proposed again, for what the
+// state could not take before. What operators did to partitions since stays.
+func TestLeasesThatComeWithTheLevel(t *testing.T) {
+	w := newWorld(t)
+	cfg := state.Config{Cluster: "c", FirstJobID: 1}
+	parts := partsOf("n1", "n2")
+	parts[0].JobLease = 7000
+	w.reload(cfg, nodesOf("n1", "n2"), slices.Clone(parts))
+	update := func(key, value string) {
+		t.Helper()
+		var r *state.Refusal
+		w.do(func(tx *state.Tx) { r = tx.UpdatePartition("p", map[string]string{key: value}, root) })
+		accepted(t, r)
+	}
+	update("State", "DOWN")
+	w.do(func(tx *state.Tx) { tx.RaiseFeature(state.FeatureMembers) })
+	w.reload(cfg, nodesOf("n1", "n2"), slices.Clone(parts))
+	if p := w.s.View().Partition("p"); p.JobLease != 7000 || p.State != "DOWN" {
+		t.Errorf("JobLease %d, State %s", p.JobLease, p.State)
+	}
+	update("JobLease", "0")
+	w.reload(cfg, nodesOf("n1", "n2"), slices.Clone(parts))
+	if p := w.s.View().Partition("p"); p.JobLease != -1 {
+		t.Errorf("an update was lost although the file has not changed: JobLease %d", p.JobLease)
+	}
+	parts[0].JobLease = 9000
+	w.reload(cfg, nodesOf("n1", "n2"), slices.Clone(parts))
+	if p := w.s.View().Partition("p"); p.JobLease != 9000 || p.State != "DOWN" {
+		t.Errorf("JobLease %d, State %s", p.JobLease, p.State)
+	}
+	parts[0].MaxNodes = 1
+	w.reload(cfg, nodesOf("n1", "n2"), slices.Clone(parts))
+	if p := w.s.View().Partition("p"); p.State != "UP" {
+		t.Errorf("the file changed the partition and its updates stay: %+v", p)
+	}
+}
