@@ -9,11 +9,13 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"path/filepath"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 
+	"github.com/tensorgrid/tensorgrid/internal/fault"
 	"github.com/tensorgrid/tensorgrid/internal/node"
 	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
 )
@@ -42,7 +44,7 @@ type Conn interface {
 	io.Closer
 }
 
-// Config says what this agent is. All fields but LimitsMissing are needed.
+// Config says what this agent is. All fields but State are needed.
 type Config struct {
 	Node        string
 	Cluster     string
@@ -52,6 +54,7 @@ type Config struct {
 	Controllers []Controller
 	Inventory   node.Inventory
 	Spool       string // folder with steps/ and output/; the launcher makes those
+	State       string // folder of the agent's own; "" = StateFolder in Spool
 
 	StepUIDs []uint32 // who may speak as a shepherd
 }
@@ -59,7 +62,8 @@ type Config struct {
 // Deps are the agent's ties to the world; tests hand in their own.
 type Deps struct {
 	Log *slog.Logger
-	// Now is the wall clock, Boottime CLOCK_BOOTTIME in ms, Jitter a number in [0, 1).
+	// Now is the wall clock, which may be set at any time: moments for people and the log come from it.
+	// Boottime is CLOCK_BOOTTIME in ms, Jitter a number in [0, 1).
 	Now      func() time.Time
 	Boottime func() int64
 	Jitter   func() float64
@@ -93,7 +97,8 @@ type Agent struct {
 	problem  *problem
 	refusals rareLog // of shepherds
 
-	wg sync.WaitGroup // everything that Run has to wait for
+	wg      sync.WaitGroup // everything that Run has to wait for
+	keeping sync.Mutex     // held while what a leader said of controllers is written
 
 	mu          sync.Mutex
 	runs        map[launch.Key]*run
@@ -107,7 +112,9 @@ type Agent struct {
 	payload     int64 // their bytes
 	settings    settings
 	lastSession uint64
-	endSession  context.CancelCauseFunc // of the newest session
+	endSession  context.CancelCauseFunc // of the session, nil while there is none
+	renewed     int64                   // CLOCK_BOOTTIME, ms, of the newest heartbeat that a leader has answered; 0 = none
+	learned     []Controller            // what the last leader said, those that the configuration names too
 	driver      string                  // cgroup driver, as the launcher says
 	missing     []string                // limits that this node cannot enforce
 }
@@ -127,11 +134,15 @@ func New(cfg Config, d Deps) (*Agent, error) {
 	if len(cfg.Controllers) == 0 {
 		return nil, errors.New("agent: the configuration names no controller")
 	}
+	cfg.BootID = fault.BootID(cfg.BootID)
+	if cfg.State == "" {
+		cfg.State = filepath.Join(cfg.Spool, StateFolder)
+	}
 	a := &Agent{
 		cfg: cfg, d: d, log: d.Log.With("node", cfg.Node), startMS: d.Now().UnixMilli(),
 		launch: newLauncher(d.DialLauncher), out: newOutbox(),
 		calls: make(chan struct{}, MaxCalls), urgent: make(chan struct{}, MaxCalls), reads: make(chan struct{}, MaxReads),
-		releases: make(chan struct{}, MaxCalls), problem: &problem{known: make(chan struct{})},
+		releases: make(chan struct{}, MaxCalls), problem: newProblem(),
 		runs: make(map[launch.Key]*run), conns: make(map[*shepherdConn]bool),
 		settings: settings{heartbeat: time.Second, killWait: 30 * time.Second, prolog: 5 * time.Minute},
 	}
@@ -146,6 +157,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	a.spool = sp
+	a.recall()
 	ctx, cancel := context.WithCancel(ctx)
 	defer func() {
 		cancel()
@@ -161,6 +173,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.goFunc(func() { a.accept(ctx) })
 	a.goFunc(func() { a.watch(ctx) })
 	a.goFunc(func() { a.retain(ctx) })
+	a.problem.changed = a.out.beat
 	a.goFunc(func() { a.problem.watch(ctx, a.d.Probe, a.log) })
 	a.goFunc(func() { a.watchLauncher(ctx) })
 	select { // the first heartbeat already says whether jobs can be taken
@@ -206,11 +219,15 @@ func (a *Agent) learnDriver(ctx context.Context, learned chan<- struct{}) {
 	}
 }
 
-// backoff waits longer each time, up to maxBackoff, each wait shortened at random by up to half so
+// instant is for what elapses: unlike Deps.Now it keeps its distance when the wall clock is set.
+func instant() time.Time { return time.Now() }
+
+// backoff waits longer each time, up to a bound (maxBackoff unless it is set), each wait shortened at random by up to half so
 // that many agents do not come at once.
 type backoff struct {
 	jitter func() float64
 	next   time.Duration
+	most   time.Duration
 }
 
 const (
@@ -218,14 +235,15 @@ const (
 	maxBackoff = 5 * time.Second
 )
 
-func newBackoff(jitter func() float64) *backoff { return &backoff{jitter, minBackoff} }
+func newBackoff(jitter func() float64) *backoff { return &backoff{jitter, minBackoff, maxBackoff} }
 
 func (b *backoff) reset() { b.next = minBackoff }
 
 // wait tells whether ctx is still alive after the wait.
 func (b *backoff) wait(ctx context.Context) bool {
+	b.next = min(b.next, b.most)
 	d := b.next/2 + time.Duration(b.jitter()*float64(b.next/2))
-	b.next = min(b.next*2, maxBackoff)
+	b.next = min(b.next*2, b.most)
 	return sleep(ctx, d)
 }
 

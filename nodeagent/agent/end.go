@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tensorgrid/tensorgrid/api/nodepb"
+	"github.com/tensorgrid/tensorgrid/internal/fault"
 	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
 	"github.com/tensorgrid/tensorgrid/nodeagent/shepherd"
 )
@@ -53,6 +54,8 @@ func (a *Agent) onEnded(ctx context.Context, r *run, told *shepherd.Record) {
 
 // finish notes that the run is over and carries on to epilog and report. Only the first word counts.
 func (a *Agent) finish(ctx context.Context, r *run, rep *nodepb.Report) {
+	_ = fault.Point("agent.before-spool")
+	defer func() { _ = fault.Point("agent.after-spool") }()
 	a.mu.Lock()
 	if r.phase != live {
 		a.mu.Unlock()
@@ -158,7 +161,7 @@ func (a *Agent) reports(keys []launch.Key) []*nodepb.Report {
 	var list []*nodepb.Report
 	for _, k := range keys {
 		if r := a.runs[k]; r != nil && r.phase == reporting {
-			r.sentAt = a.d.Now()
+			r.sentAt = instant()
 			list = append(list, r.report)
 		}
 	}
@@ -179,6 +182,7 @@ func (a *Agent) reportAll() {
 
 // onAcks removes what the controllers' log now holds.
 func (a *Agent) onAcks(ctx context.Context, keys []*nodepb.StepKey) {
+	_ = fault.Point("agent.before-ack-drop")
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, pk := range keys {

@@ -43,6 +43,8 @@ type host struct {
 	peer      uint32
 	probe     func() error
 	boottime  int64
+	boot      func() int64  // nil: each look at the clock is a ms
+	ahead     time.Duration // of the wall clock
 	steps     map[launch.Key]*step
 	logs      strings.Builder
 }
@@ -109,8 +111,8 @@ func (h *host) agent() (stop func()) {
 		}
 	}
 	a, err := New(cfg, Deps{
-		Log: slog.New(slog.NewTextHandler(h, nil)), Now: time.Now, Jitter: func() float64 { return 0 },
-		Boottime: func() int64 { h.mu.Lock(); defer h.mu.Unlock(); h.boottime++; return h.boottime },
+		Log: slog.New(slog.NewTextHandler(h, nil)), Now: h.now, Jitter: func() float64 { return 0 },
+		Boottime: h.clock,
 		Dial:     h.dial, DialLauncher: h.launcher.dial,
 		Shepherds: l,
 		PeerUID:   func(net.Conn) (uint32, error) { h.mu.Lock(); defer h.mu.Unlock(); return h.peer, nil },
@@ -130,6 +132,23 @@ func (h *host) agent() (stop func()) {
 			h.t.Errorf("agent: %v", err)
 		}
 	}
+}
+
+// now is the host's wall clock; it has no monotonic reading, as one that was set.
+func (h *host) now() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return time.Now().Round(0).Add(h.ahead)
+}
+
+func (h *host) clock() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.boot != nil {
+		return h.boot()
+	}
+	h.boottime++
+	return h.boottime
 }
 
 func (h *host) dial(address string) (Conn, error) {
@@ -154,9 +173,12 @@ type controller struct {
 
 	mu     sync.Mutex
 	leader string // whom to name instead of serving; "" = serve
-	deaf   bool   // heartbeats are not answered
-	acking bool   // reports are acknowledged by themselves
-	shut   bool   // sessions are refused
+	vacant bool   // nobody leads, as far as it knows
+	mute   bool   // it takes what comes and says nothing
+	names  []*nodepb.ControllerAddress
+	deaf   bool // heartbeats are not answered
+	acking bool // reports are acknowledged by themselves
+	shut   bool // sessions are refused
 }
 
 func (h *host) controller(name string) *controller {
@@ -196,8 +218,15 @@ func (c *controller) Session(stream grpc.BidiStreamingServer[nodepb.AgentMessage
 		return err
 	}
 	c.mu.Lock()
-	leader, shut := c.leader, c.shut
+	leader, shut, vacant, mute, names := c.leader, c.shut, c.vacant, c.mute, c.names
 	c.mu.Unlock()
+	if mute {
+		<-stream.Context().Done()
+		return nil
+	}
+	if vacant {
+		return stream.Send(&nodepb.ControllerMessage{Of: &nodepb.ControllerMessage_NotLeader{NotLeader: &nodepb.NotLeader{}}})
+	}
 	if shut {
 		return errors.New("shut")
 	}
@@ -211,7 +240,7 @@ func (c *controller) Session(stream grpc.BidiStreamingServer[nodepb.AgentMessage
 	}
 	defer close(s.ended)
 	s.send(&nodepb.ControllerMessage{Of: &nodepb.ControllerMessage_Welcome{Welcome: &nodepb.Welcome{
-		Leader: c.name, HeartbeatMs: 1000, KillWaitMs: 30000, Term: 1, PrologTimeoutMs: 60000}}})
+		Leader: c.name, HeartbeatMs: 1000, KillWaitMs: 30000, Term: 1, PrologTimeoutMs: 60000, Controllers: names}}})
 	c.sessions <- s
 	go s.receive()
 	select {

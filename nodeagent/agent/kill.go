@@ -99,7 +99,7 @@ func (a *Agent) terminateLocked(r *run, t *shepherd.Terminate) {
 	if r.term != nil && r.term.Now && !t.Now {
 		return
 	}
-	r.term, r.termAt, r.byForce = t, a.d.Now(), false
+	r.term, r.termAt, r.byForce = t, instant(), false
 	if r.conn != nil {
 		r.conn.terminate(t)
 	}
@@ -122,13 +122,24 @@ func (a *Agent) onLimits(limits []*nodepb.StepLimit) {
 	}
 }
 
-// renew passes a lease's renewal on to every shepherd; it counts from when it was asked for.
-func (a *Agent) renew(boottimeMS int64) {
+// renew passes a lease's renewal on to every shepherd; it counts from when it was asked for. Of a run
+// that is being started the launcher is told: its shepherd is not there yet.
+func (a *Agent) renew(ctx context.Context, asked int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	now := a.d.Boottime()
+	a.renewed = max(a.renewed, asked)
 	for _, r := range a.runs {
-		if r.conn != nil && r.phase == live {
-			r.conn.renewLease(boottimeMS)
+		switch {
+		case r.phase == live && r.conn != nil:
+			r.conn.renewLease(asked)
+		case r.phase == starting && r.lease > 0 && !r.leaseOver:
+			if r.leaseOver = now-r.renewed > r.lease; r.leaseOver {
+				continue // the leader may have given it out again: it must not begin any more
+			}
+			r.renewed = max(r.renewed, asked)
+			req := &launch.Request{Renew: &launch.Renew{Key: r.key, Boottime: asked}}
+			a.goFunc(func() { a.order(ctx, req) }) // one that is lost lets the start fail, no more
 		}
 	}
 }
@@ -165,7 +176,7 @@ func (a *Agent) onForget(ctx context.Context, keys []*nodepb.StepKey) {
 // endStartLocked has a run ended whose start is not known, unless that becomes known within the grace.
 func (a *Agent) endStartLocked(r *run) {
 	if r.endAt.IsZero() {
-		r.endAt = a.d.Now().Add(shepherdGrace)
+		r.endAt = instant().Add(shepherdGrace)
 	}
 }
 
@@ -183,7 +194,7 @@ func (a *Agent) endStartsLocked(ctx context.Context, r *run, now time.Time) {
 		}
 		a.mu.Lock()
 		r.cut = r.cut || text == ""
-		r.endAt = a.d.Now().Add(shepherdGrace)
+		r.endAt = instant().Add(shepherdGrace)
 		a.mu.Unlock()
 	})
 }
@@ -210,7 +221,7 @@ func (a *Agent) force(ctx context.Context, r *run, t *shepherd.Terminate, gentle
 	if text := a.order(ctx, &launch.Request{Kill: &r.key}); text != "" {
 		a.log.Error("launcher did not kill the step", "job", r.key.Job, "run", r.key.Run, "err", text)
 		a.mu.Lock()
-		r.byForce, r.termAt = false, a.d.Now() // the next look tries again
+		r.byForce, r.termAt = false, instant() // the next look tries again
 		a.mu.Unlock()
 	}
 }

@@ -208,11 +208,11 @@ func TestRenew(t *testing.T) {
 
 // TestAckOfAnotherHeartbeat: an answer to what was not asked proves nothing.
 func TestAckOfAnotherHeartbeat(t *testing.T) {
-	a := &Agent{runs: map[launch.Key]*run{}, d: Deps{Now: time.Now}}
+	a := &Agent{runs: map[launch.Key]*run{}, d: Deps{Now: time.Now, Boottime: func() int64 { return 1 }}}
 	s := &session{a: a, seq: 100}
 	for seq, want := range map[uint64]bool{100: true, 85: true, 84: false, 101: false, 0: false} {
 		s.lastAck = time.Time{}
-		s.onAck(seq)
+		s.onAck(t.Context(), seq)
 		if got := !s.lastAck.IsZero(); got != want {
 			t.Errorf("answer to heartbeat %d with 100 sent: counted %v", seq, got)
 		}

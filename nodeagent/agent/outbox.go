@@ -2,6 +2,7 @@ package agent
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tensorgrid/tensorgrid/api/nodepb"
@@ -16,6 +17,7 @@ const maxAnswers = 16384
 // outbox is what waits to be sent to the controller. Whatever waits goes in one message.
 type outbox struct {
 	wake chan struct{} // 1 when something was added
+	due  atomic.Bool   // a heartbeat is to go now
 
 	mu       sync.Mutex
 	results  []*nodepb.LaunchResult
@@ -34,6 +36,12 @@ type sessionChunk struct {
 
 func newOutbox() *outbox {
 	return &outbox{wake: make(chan struct{}, 1), reported: make(map[launch.Key]bool)}
+}
+
+// beat has a heartbeat sent at once: it has news.
+func (o *outbox) beat() {
+	o.due.Store(true)
+	o.ring()
 }
 
 func (o *outbox) ring() {

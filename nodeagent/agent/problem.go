@@ -27,6 +27,13 @@ type problem struct {
 	texts [problems]string
 	known chan struct{} // closed with the first verdict on the spool
 	once  sync.Once
+
+	asked   chan chan<- struct{} // who wants a probe now; answered when it is made
+	changed func()               // called when the text changes; set before anybody sets one
+}
+
+func newProblem() *problem {
+	return &problem{known: make(chan struct{}), asked: make(chan chan<- struct{}), changed: func() {}}
 }
 
 // The parts that a node cannot work without.
@@ -61,6 +68,9 @@ func (p *problem) set(of int, text string, log *slog.Logger) {
 	if of == ofSpool {
 		p.once.Do(func() { close(p.known) })
 	}
+	if is != was {
+		p.changed()
+	}
 	switch {
 	case is == was:
 	case is != "":
@@ -80,7 +90,7 @@ const (
 // watchLauncher asks the launcher for nothing, now and then: any answer will do. One that is started
 // again, as for an update, is no problem.
 func (a *Agent) watchLauncher(ctx context.Context) {
-	heard := a.d.Now()
+	heard := instant()
 	for sleep(ctx, launcherEvery) {
 		asking, cancel := context.WithTimeout(ctx, launcherLimit)
 		_, err := a.launch.call(asking, &launch.Request{})
@@ -88,7 +98,7 @@ func (a *Agent) watchLauncher(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		switch now := a.d.Now(); {
+		switch now := instant(); {
 		case err == nil:
 			heard = now
 			a.problem.set(ofLauncher, "", a.log)
@@ -98,11 +108,54 @@ func (a *Agent) watchLauncher(ctx context.Context) {
 	}
 }
 
-// watch probes the spool now and then. A probe that hangs is waited for beside the loop, never
-// started a second time, and reported.
+// watch probes the spool now and then, and when somebody asks. A probe that hangs is waited for beside
+// the loop, never started a second time, and reported.
 func (p *problem) watch(ctx context.Context, probe func() error, log *slog.Logger) {
-	for p.probe(ctx, probe, log) && sleep(ctx, probeEvery) {
+	for p.probe(ctx, probe, log) {
+		next := time.NewTimer(probeEvery)
+		select {
+		case <-ctx.Done():
+			next.Stop()
+			return
+		case <-next.C:
+		case done := <-p.asked:
+			next.Stop()
+			if !p.probe(ctx, probe, log) {
+				return
+			}
+			close(done)
+		}
 	}
+}
+
+// probeWait is how long a launch waits for the word on the spool.
+const probeWait = 5 * time.Second
+
+// probeNow has the spool probed and tells whether something is wrong with it.
+func (p *problem) probeNow(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, probeWait)
+	defer cancel()
+	done := make(chan struct{})
+	select {
+	case p.asked <- done:
+		select {
+		case <-done:
+		case <-ctx.Done():
+		}
+	case <-ctx.Done():
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.texts[ofSpool] != ""
+}
+
+// spoolErrno tells whether an errno is one that a spool gives which takes nothing.
+func spoolErrno(errno int) bool {
+	switch unix.Errno(errno) {
+	case unix.EROFS, unix.ENOSPC, unix.EDQUOT, unix.EIO, unix.ESTALE, unix.EUCLEAN:
+		return true
+	}
+	return false
 }
 
 // probe makes one probe and takes its result; false: ctx has ended.

@@ -38,9 +38,12 @@ type run struct {
 	limit     *int64         // newest time limit
 	term      *shepherd.Terminate
 	termAt    time.Time
-	byForce   bool // the launcher has been asked to end it
-	forgotten bool // the controller does not know it: nothing is reported
-	told      bool // a hello has said that it is here, when that was not known yet
+	byForce   bool  // the launcher has been asked to end it
+	lease     int64 // ms, 0 = none or not known: only of runs that this agent launched
+	renewed   int64 // CLOCK_BOOTTIME, ms, from which the lease counts as far as this agent knows
+	leaseOver bool  // it ran out before the run was started: it is not renewed any more
+	forgotten bool  // the controller does not know it: nothing is reported
+	told      bool  // a hello has said that it is here, when that was not known yet
 
 	report *nodepb.Report
 	sentAt time.Time // when it last went out; zero = never

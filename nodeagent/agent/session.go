@@ -3,22 +3,18 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 
 	"github.com/tensorgrid/tensorgrid/api/nodepb"
+	"github.com/tensorgrid/tensorgrid/internal/fault"
 )
 
 const (
-	// welcomeTimeout is how long a controller may take to answer a Hello.
-	welcomeTimeout = 5 * time.Second
 	// missedAcks is after how many intervals without a heartbeat's answer a session is dead.
-	missedAcks = 3
-	// maxRedirects is how many NotLeader answers are followed without a pause.
-	maxRedirects  = 5
+	missedAcks    = 3
 	minHeartbeat  = 100 * time.Millisecond
 	maxHeartbeat  = time.Minute
 	askedRing     = 16 // heartbeats whose answer may still renew a lease
@@ -36,57 +32,6 @@ type notLeader struct{ name, address string }
 
 func (n *notLeader) Error() string { return "controller does not lead; " + n.name + " does" }
 
-// sessions keeps one session with the leader until ctx ends. It goes to whom it is sent, and tries
-// the controllers in turn otherwise.
-func (a *Agent) sessions(ctx context.Context) {
-	back := newBackoff(a.d.Jitter)
-	next := int(a.d.Jitter() * float64(len(a.cfg.Controllers)))
-	address := a.cfg.Controllers[next].Address
-	redirects, last := 0, ""
-	for ctx.Err() == nil {
-		welcomed, err := a.session(ctx, address)
-		if ctx.Err() != nil {
-			return
-		}
-		if welcomed {
-			back.reset()
-			redirects = 0
-		}
-		if errors.Is(err, errNews) {
-			continue
-		}
-		var hint *notLeader
-		if errors.As(err, &hint) && redirects < maxRedirects {
-			redirects++
-			address = a.addressOf(hint)
-			continue
-		}
-		redirects = 0
-		// An election is no news, and a controller that is away is news once.
-		if text := fmt.Sprint(err); welcomed || text != last && !errors.Is(err, errNoLeader) {
-			a.log.Warn("no session with a leader", "controller", address, "err", err)
-			last = text
-		}
-		if !welcomed {
-			next = (next + 1) % len(a.cfg.Controllers)
-			address = a.cfg.Controllers[next].Address
-		}
-		if !back.wait(ctx) {
-			return
-		}
-	}
-}
-
-// addressOf prefers what the configuration says of the controller to what its peer says.
-func (a *Agent) addressOf(hint *notLeader) string {
-	for _, c := range a.cfg.Controllers {
-		if c.Name == hint.name {
-			return c.Address
-		}
-	}
-	return hint.address
-}
-
 // session is one stream with one controller.
 type session struct {
 	a      *Agent
@@ -100,56 +45,6 @@ type session struct {
 	seq     uint64
 	asked   [askedRing]int64 // CLOCK_BOOTTIME when heartbeat seq%askedRing was sent
 	lastAck time.Time
-}
-
-// session runs one stream until it ends. welcomed tells whether it was with the leader.
-func (a *Agent) session(life context.Context, address string) (welcomed bool, err error) {
-	conn, err := a.d.Dial(address)
-	if err != nil {
-		return false, err
-	}
-	defer conn.Close()
-	ctx, cancel := context.WithCancelCause(life)
-	defer cancel(nil)
-	number := a.begin(cancel)
-	early := time.AfterFunc(welcomeTimeout, func() { cancel(errNoLeader) })
-	defer early.Stop()
-	stream, err := nodepb.NewNodeClient(conn).Session(ctx)
-	if err != nil {
-		return false, causeOf(ctx, err)
-	}
-	if err := stream.Send(&nodepb.AgentMessage{Of: &nodepb.AgentMessage_Hello{Hello: a.hello()}}); err != nil {
-		_, err = stream.Recv() // the reason comes here, not with the send
-		return false, causeOf(ctx, err)
-	}
-	first, err := stream.Recv()
-	if err != nil {
-		return false, causeOf(ctx, err)
-	}
-	if !early.Stop() {
-		return false, errNoLeader
-	}
-	switch m := first.Of.(type) {
-	case *nodepb.ControllerMessage_NotLeader:
-		if m.NotLeader.GetLeader() == "" && m.NotLeader.GetAddress() == "" {
-			return false, errNoLeader // an election is on
-		}
-		return false, &notLeader{m.NotLeader.GetLeader(), m.NotLeader.GetAddress()}
-	case *nodepb.ControllerMessage_Welcome:
-		a.log.Info("registered", "controller", m.Welcome.GetLeader(), "term", m.Welcome.GetTerm())
-		s := &session{a: a, number: number, stream: stream, every: a.applyWelcome(m.Welcome), lastAck: a.d.Now(), nextBeat: a.d.Now()}
-		return true, causeOf(ctx, s.run(ctx, life, cancel))
-	}
-	return false, fmt.Errorf("controller began with %T, not with a welcome", first.Of)
-}
-
-// begin numbers a session, and lets the rest of the agent end it.
-func (a *Agent) begin(cancel context.CancelCauseFunc) uint64 {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.lastSession++
-	a.endSession = cancel
-	return a.lastSession
 }
 
 // causeOf prefers our own reason for ending a stream to the status that came of it.
@@ -168,12 +63,15 @@ func (a *Agent) hello() *nodepb.Hello {
 		Node: a.cfg.Node, Cluster: a.cfg.Cluster, Version: a.cfg.Version,
 		BootId: a.cfg.BootID, BootMs: a.cfg.BootMS, AgentStartMs: a.startMS,
 		Inventory: inventoryToPB(a.cfg.Inventory), Held: held,
-		CgroupDriver: a.driver, LimitsMissing: a.missing,
+		CgroupDriver: a.driver, LimitsMissing: a.missing, NowMs: a.d.Now().UnixMilli(),
 	}
 }
 
 // applyWelcome takes the leader's settings within bounds and gives the heartbeat's interval.
 func (a *Agent) applyWelcome(w *nodepb.Welcome) time.Duration {
+	if len(w.GetControllers()) > 0 {
+		a.learn(w.GetControllers())
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	ms := func(n int64, low, high time.Duration) time.Duration {
@@ -216,7 +114,7 @@ func (s *session) run(ctx, life context.Context, cancel context.CancelCauseFunc)
 func (s *session) minds(ctx context.Context, cancel context.CancelCauseFunc) {
 	for sleep(ctx, s.every/2) {
 		s.mu.Lock()
-		silent := s.a.d.Now().Sub(s.lastAck)
+		silent := instant().Sub(s.lastAck)
 		s.mu.Unlock()
 		if silent > missedAcks*s.every {
 			cancel(errDead)
@@ -235,7 +133,7 @@ func (s *session) send(ctx context.Context) error {
 			}
 			continue
 		}
-		timer.Reset(max(s.nextBeat.Sub(s.a.d.Now()), 0))
+		timer.Reset(max(s.nextBeat.Sub(instant()), 0))
 		select {
 		case <-ctx.Done():
 		case <-s.a.out.wake:
@@ -247,11 +145,11 @@ func (s *session) send(ctx context.Context) error {
 
 // next picks what goes out first: the heartbeat when it is due, then answers, reports, output.
 func (s *session) next() *nodepb.AgentMessage {
-	if now := s.a.d.Now(); !now.Before(s.nextBeat) {
-		s.nextBeat = now.Add(s.every)
-		return &nodepb.AgentMessage{Of: &nodepb.AgentMessage_Heartbeat{Heartbeat: s.heartbeat(now)}}
-	}
 	out := s.a.out
+	if now := instant(); out.due.Swap(false) || !now.Before(s.nextBeat) {
+		s.nextBeat = now.Add(s.every)
+		return &nodepb.AgentMessage{Of: &nodepb.AgentMessage_Heartbeat{Heartbeat: s.heartbeat()}}
+	}
 	if list := out.takeResults(); len(list) > 0 {
 		return &nodepb.AgentMessage{Of: &nodepb.AgentMessage_Launched{Launched: &nodepb.LaunchResults{Results: list}}}
 	}
@@ -260,6 +158,7 @@ func (s *session) next() *nodepb.AgentMessage {
 	}
 	for keys := out.takeReports(); len(keys) > 0; keys = out.takeReports() {
 		if list := s.a.reports(keys); len(list) > 0 {
+			_ = fault.Point("agent.before-report")
 			return &nodepb.AgentMessage{Of: &nodepb.AgentMessage_Reports{Reports: &nodepb.Reports{Reports: list}}}
 		}
 	}
@@ -273,7 +172,7 @@ func (s *session) next() *nodepb.AgentMessage {
 	return nil
 }
 
-func (s *session) heartbeat(now time.Time) *nodepb.Heartbeat {
+func (s *session) heartbeat() *nodepb.Heartbeat {
 	load, free := s.a.d.Sample()
 	boot := s.a.d.Boottime()
 	s.mu.Lock()
@@ -282,22 +181,22 @@ func (s *session) heartbeat(now time.Time) *nodepb.Heartbeat {
 	s.asked[seq%askedRing] = boot
 	s.mu.Unlock()
 	return &nodepb.Heartbeat{
-		SentMs: now.UnixMilli(), SentBoottimeMs: boot, Seq: seq, Load: load, FreeMem: free,
+		SentMs: s.a.d.Now().UnixMilli(), SentBoottimeMs: boot, Seq: seq, Load: load, FreeMem: free,
 		Problem: s.a.problem.get(), Steps: s.a.living(),
 	}
 }
 
 // onAck notes that the leader has answered; leases count from when the heartbeat was sent.
-func (s *session) onAck(seq uint64) {
+func (s *session) onAck(ctx context.Context, seq uint64) {
 	s.mu.Lock()
 	known := seq > 0 && seq <= s.seq && s.seq-seq < askedRing
 	asked := s.asked[seq%askedRing]
 	if known {
-		s.lastAck = s.a.d.Now()
+		s.lastAck = instant()
 	}
 	s.mu.Unlock()
 	if known {
-		s.a.renew(asked)
+		s.a.renew(ctx, asked)
 	}
 }
 
@@ -312,7 +211,7 @@ func (s *session) receive(life context.Context) error {
 		}
 		switch m := msg.Of.(type) {
 		case *nodepb.ControllerMessage_HeartbeatAck:
-			s.onAck(m.HeartbeatAck.GetSeq())
+			s.onAck(life, m.HeartbeatAck.GetSeq())
 		case *nodepb.ControllerMessage_Launch:
 			for _, l := range m.Launch.GetLaunches() {
 				a.onLaunch(life, l)

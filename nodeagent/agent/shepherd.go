@@ -30,7 +30,6 @@ type shepherdConn struct {
 	wake chan struct{}
 	gone chan struct{}
 	once sync.Once
-	now  func() time.Time
 
 	writer sync.WaitGroup // runs once there is something to say: most steps end without a word from us
 
@@ -42,8 +41,8 @@ type shepherdConn struct {
 	renew *int64
 }
 
-func newShepherdConn(conn net.Conn, now func() time.Time) *shepherdConn {
-	return &shepherdConn{conn: conn, now: now, wake: make(chan struct{}, 1), gone: make(chan struct{})}
+func newShepherdConn(conn net.Conn) *shepherdConn {
+	return &shepherdConn{conn: conn, wake: make(chan struct{}, 1), gone: make(chan struct{})}
 }
 
 func (c *shepherdConn) close() {
@@ -111,7 +110,7 @@ func (c *shepherdConn) write() {
 			if err != nil {
 				return
 			}
-			if err := c.conn.SetWriteDeadline(c.now().Add(writeTimeout)); err != nil {
+			if err := c.conn.SetWriteDeadline(instant().Add(writeTimeout)); err != nil {
 				return
 			}
 			if _, err := c.conn.Write(append(line, '\n')); err != nil {
@@ -137,16 +136,16 @@ func (a *Agent) accept(ctx context.Context) {
 			continue
 		}
 		back.reset()
-		c := newShepherdConn(conn, a.d.Now)
+		c := newShepherdConn(conn)
 		if !a.keep(c) {
 			c.close()
-			a.refusals.warn(a.log, a.d.Now(), "too many shepherds", fmt.Errorf("limit %d", maxShepherds))
+			a.refusals.warn(a.log, instant(), "too many shepherds", fmt.Errorf("limit %d", maxShepherds))
 			continue
 		}
 		a.goFunc(func() {
 			defer a.forgetConn(c)
 			if err := a.serve(ctx, c); err != nil {
-				a.refusals.warn(a.log, a.d.Now(), "shepherd connection refused", err)
+				a.refusals.warn(a.log, instant(), "shepherd connection refused", err)
 			}
 		})
 	}
@@ -212,7 +211,7 @@ func (a *Agent) serve(ctx context.Context, c *shepherdConn) error {
 	}
 	lines := bufio.NewScanner(c.conn)
 	lines.Buffer(nil, maxLine)
-	if err := c.conn.SetReadDeadline(a.d.Now().Add(helloTimeout)); err != nil {
+	if err := c.conn.SetReadDeadline(instant().Add(helloTimeout)); err != nil {
 		return err
 	}
 	up, err := readUp(lines)
@@ -289,7 +288,7 @@ func (a *Agent) enter(k launch.Key) (*run, error) {
 	if len(a.runs) >= MaxRuns {
 		return nil, fmt.Errorf("node holds its limit of %d runs", MaxRuns)
 	}
-	r := &run{key: k, phase: live, alone: a.d.Now()}
+	r := &run{key: k, phase: live, alone: instant()}
 	a.runs[k] = r
 	return r, nil
 }
@@ -300,6 +299,9 @@ func (a *Agent) attachLocked(r *run, c *shepherdConn) {
 		r.conn.close()
 	}
 	r.conn = c
+	if a.renewed > 0 && !r.leaseOver {
+		c.renewLease(a.renewed)
+	}
 	if r.limit != nil {
 		c.setLimit(*r.limit)
 	}
@@ -315,7 +317,7 @@ func (a *Agent) detach(ctx context.Context, r *run, c *shepherdConn) {
 	was := r.conn == c
 	if was {
 		r.conn = nil
-		r.alone = a.d.Now()
+		r.alone = instant()
 	}
 	alive := was && r.phase == live
 	a.mu.Unlock()

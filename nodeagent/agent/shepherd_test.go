@@ -85,7 +85,7 @@ func TestAdoptsStranger(t *testing.T) {
 func TestSlotsHoldTheNewest(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
-	c := newShepherdConn(ours, time.Now)
+	c := newShepherdConn(ours)
 	c.busy = true // nobody writes
 	defer c.close()
 	for n := range int64(10000) {

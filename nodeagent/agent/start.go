@@ -8,6 +8,7 @@ import (
 
 	"github.com/tensorgrid/tensorgrid/api/nodepb"
 	"github.com/tensorgrid/tensorgrid/internal/cred"
+	"github.com/tensorgrid/tensorgrid/internal/fault"
 	"github.com/tensorgrid/tensorgrid/internal/job"
 	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
 )
@@ -24,7 +25,8 @@ func (a *Agent) onLaunch(ctx context.Context, l *nodepb.Launch) {
 		a.out.addResult(failure(k, err.Error(), nodepb.LaunchResult_NODE))
 		return
 	}
-	if err := sameRun(k, l.GetCredential()); err != nil {
+	lease, err := sameRun(k, l.GetCredential())
+	if err != nil {
 		a.out.addResult(failure(k, err.Error(), nodepb.LaunchResult_CREDENTIAL))
 		return
 	}
@@ -49,13 +51,18 @@ func (a *Agent) onLaunch(ctx context.Context, l *nodepb.Launch) {
 		a.out.addResult(failure(k, err.Error(), nodepb.LaunchResult_NODE))
 		return
 	}
-	r := &run{key: k, phase: starting}
+	r := &run{key: k, phase: starting, lease: lease, renewed: a.renewed}
+	if r.renewed == 0 {
+		r.renewed = a.d.Boottime()
+	}
+	req := startRequest(l)
+	req.Start.Renewed = r.renewed
 	a.runs[k] = r
 	a.waiting++
 	a.payload += size
 	a.mu.Unlock()
 	a.goFunc(func() {
-		a.start(ctx, r, startRequest(l))
+		a.start(ctx, r, req)
 		a.mu.Lock()
 		a.waiting--
 		a.payload -= size
@@ -93,16 +100,17 @@ func checkLaunch(l *nodepb.Launch) (int64, error) {
 }
 
 // sameRun checks that the credential, which alone decides what the launcher starts, is for the run
-// that we are going to account for. Whether it is genuine is the launcher's to say.
-func sameRun(k launch.Key, credential []byte) error {
+// that we are going to account for, and gives the run's lease. Whether it is genuine is the launcher's
+// to say.
+func sameRun(k launch.Key, credential []byte) (lease int64, err error) {
 	c, err := cred.UnmarshalLaunch(credential)
 	if err != nil {
-		return fmt.Errorf("launch: %w", err)
+		return 0, fmt.Errorf("launch: %w", err)
 	}
 	if (launch.Key{Job: c.JobID, Run: c.Run, Step: c.Step}) != k {
-		return fmt.Errorf("launch: credential is for step %d.%d.%d, the order for %s", c.JobID, c.Run, c.Step, k)
+		return 0, fmt.Errorf("launch: credential is for step %d.%d.%d, the order for %s", c.JobID, c.Run, c.Step, k)
 	}
-	return nil
+	return c.Lease, nil
 }
 
 // knownLocked answers for a run that the agent has seen before. A nil answer means that the one for
@@ -136,17 +144,23 @@ func failure(k launch.Key, text string, cause nodepb.LaunchResult_Cause) *nodepb
 // only the launcher itself can tell: nothing is answered until it does, or else a run could be given
 // out again while it lives here.
 func (a *Agent) start(ctx context.Context, r *run, req *launch.Request) {
-	began := a.d.Now()
+	began := instant()
 	if !take(ctx, a.calls) {
 		return
 	}
 	defer give(a.calls)
 	back := newBackoff(a.d.Jitter)
 	unsure := false
+	_ = fault.Point("agent.before-claim")
+	if err := fault.Point("agent.before-launch"); err != nil {
+		a.refused(r, failure(r.key, err.Error(), nodepb.LaunchResult_NODE))
+		return
+	}
 	for {
 		reply, err := a.launch.call(ctx, req)
 		switch {
 		case err == nil:
+			_ = fault.Point("agent.after-launch")
 			if reply.Err != "" && unsure && reply.Cause != uint8(job.CauseDuplicate) {
 				if a.leftTrace(ctx, r.key) {
 					reply = &launch.Reply{Cause: uint8(job.CauseDuplicate), Err: reply.Err}
@@ -159,7 +173,7 @@ func (a *Agent) start(ctx context.Context, r *run, req *launch.Request) {
 		case !errors.Is(err, errNotSent):
 			a.refused(r, failure(r.key, err.Error(), nodepb.LaunchResult_NODE))
 			return
-		case !unsure && a.d.Now().Sub(began) >= launcherPatience:
+		case !unsure && instant().Sub(began) >= launcherPatience:
 			a.log.Error("launcher is away", "job", r.key.Job, "run", r.key.Run, "err", err)
 			a.refused(r, failure(r.key, err.Error(), nodepb.LaunchResult_NODE))
 			return
@@ -188,6 +202,11 @@ func (a *Agent) answered(ctx context.Context, r *run, reply *launch.Reply) {
 		cause := nodepb.LaunchResult_Cause(reply.Cause)
 		if cause == nodepb.LaunchResult_NONE {
 			cause = nodepb.LaunchResult_NODE
+		}
+		// A spool that takes nothing is the node's problem, which drains it until it is over; the job goes
+		// elsewhere without a drain for good.
+		if cause == nodepb.LaunchResult_NODE && spoolErrno(reply.Errno) && a.problem.probeNow(ctx) {
+			cause = nodepb.LaunchResult_CREDENTIAL
 		}
 		a.refused(r, failure(r.key, text, cause))
 	}
@@ -233,7 +252,7 @@ func (a *Agent) began(ctx context.Context, r *run, start int64, conn *shepherdCo
 			r.start = a.d.Now().UnixMilli()
 		}
 		r.phase = live
-		r.alone = a.d.Now()
+		r.alone = instant()
 		todo, r.todo = r.todo, nil
 	}
 	if conn != nil {

@@ -88,7 +88,7 @@ func (a *Agent) watch(ctx context.Context) {
 func (a *Agent) due(ctx context.Context) []*run {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	now := a.d.Now()
+	now := instant()
 	var list []*run
 	for k, r := range a.runs {
 		switch {
@@ -133,7 +133,7 @@ func (a *Agent) look(ctx context.Context, r *run, judge bool) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		a.mu.Lock()
-		young := a.d.Now().Sub(r.alone) < noLockGrace+a.settings.prolog
+		young := instant().Sub(r.alone) < noLockGrace+a.settings.prolog
 		a.mu.Unlock()
 		if young {
 			return

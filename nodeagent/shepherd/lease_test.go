@@ -17,7 +17,6 @@ type hostClock struct {
 }
 
 func (c *hostClock) boot() time.Duration { return time.Minute + time.Since(c.start) + c.slept }
-func (c *hostClock) ms() int64           { return c.boot().Milliseconds() }
 
 // leased is a minder of a step with a lease of 5 s; over tells when it has been ended for it.
 func leased(t *testing.T, renewedBefore time.Duration, f func(c *hostClock, renew func(ago time.Duration), over func(within time.Duration) (time.Duration, bool))) {
