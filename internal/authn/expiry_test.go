@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,15 +53,29 @@ func TestWatchExpiry(t *testing.T) {
 		}
 		write(start)
 		id := p.open(t, "c1", time.Now)
+		var mu sync.Mutex
 		var told []string
+		forget := func() (was []string) {
+			mu.Lock()
+			defer mu.Unlock()
+			was, told = told, nil
+			return was
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
-		go func() { id.WatchExpiry(ctx, func(text string) { told = append(told, text) }); close(done) }()
+		go func() {
+			id.WatchExpiry(ctx, func(text string) {
+				mu.Lock()
+				defer mu.Unlock()
+				told = append(told, text)
+			})
+			close(done)
+		}()
 		sleep := func(d time.Duration) []string {
-			told = nil
+			forget()
 			time.Sleep(d)
 			synctest.Wait()
-			return told
+			return forget()
 		}
 		if got := sleep(22 * 24 * time.Hour); len(got) != 0 {
 			t.Errorf("in the first 22 days: %v", got)

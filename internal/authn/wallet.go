@@ -80,13 +80,13 @@ func ParseWallets(items []string) (map[string]string, error) {
 		address, err := ParseAddress(text)
 		switch {
 		case err != nil:
-			problems = append(problems, fmt.Errorf("Wallets: %w", err))
+			problems = append(problems, fmt.Errorf("in Wallets: %w", err))
 		case !ok || user == "":
-			problems = append(problems, fmt.Errorf("Wallets: %s: want 0xADDRESS=user", text))
+			problems = append(problems, fmt.Errorf("in Wallets: %s: want 0xADDRESS=user", text))
 		case user == "root" || user == "0":
-			problems = append(problems, fmt.Errorf("Wallets: %s: no wallet is root", text))
+			problems = append(problems, fmt.Errorf("in Wallets: %s: no wallet is root", text))
 		case m[address] != "" && m[address] != user:
-			problems = append(problems, fmt.Errorf("Wallets: %s stands for %s and for %s; want one user", address, m[address], user))
+			problems = append(problems, fmt.Errorf("in Wallets: %s stands for %s and for %s; want one user", address, m[address], user))
 		default:
 			m[address] = user
 		}
