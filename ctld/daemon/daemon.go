@@ -165,11 +165,12 @@ func (c *controller) openReplica(ctx context.Context, dir string) error {
 		Listener: newTLSListener(ln, c.id.Server(authn.RoleCtld)),
 		Dial:     tlsDialer(c.id.Client(authn.RoleCtld)),
 		Peers:    c.peers.Peer,
-		Now:      time.Now, Logger: c.Logger, RaftLevel: level,
-		HeartbeatTimeout: c.Config.HeartbeatTimeout, SnapshotBytes: c.Config.SnapshotBytes,
-	}, fsm.New(state.New()))
+		Now:      fault.Now, Logger: c.Logger, RaftLevel: level,
+		HeartbeatTimeout: c.Config.HeartbeatTimeout, SnapshotBytes: c.Config.SnapshotBytes, Reserve: c.Config.StateReserve,
+	}, fsm.New(c.store))
 	if err != nil {
-		return errors.Join(err, ln.Close())
+		ln.Close() // it may be closed already
+		return err
 	}
 	return nil
 }
