@@ -196,8 +196,15 @@ func (c *cluster) do(t trouble) error {
 	case "full-disk":
 		return c.fullDisk(t.target, t.hold)
 	case "clock":
-		p.fault(c.t, "clock", t.arg)
-		defer p.fault(c.t, "clock", "")
+		// A host has one clock: agent and launcher see the same.
+		host := []*process{p}
+		if l := c.proc[launcher(t.target)]; l != nil {
+			host = append(host, l)
+		}
+		for _, h := range host {
+			h.fault(c.t, "clock", t.arg)
+			defer h.fault(c.t, "clock", "")
+		}
 	case "transfer":
 		return c.change(10*time.Second, &ctldpb.ChangeControllerRequest{Op: ctldpb.ChangeControllerRequest_TRANSFER})
 	case "member":
