@@ -1,6 +1,7 @@
 package leader
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -155,6 +156,34 @@ func TestLeaseRule(t *testing.T) {
 		synctest.Wait()
 		if x, y := b.job(ids[0]).Lease, b.job(ids[1]).Lease; x != 0 || y != 5000 {
 			t.Errorf("leases %d and %d", x, y)
+		}
+	})
+}
+
+// TestLeaderStoodStill: a controller that was stopped for a while takes no node down for what it has not
+// read meanwhile; a lease that ran out meanwhile is over nevertheless.
+func TestLeaderStoodStill(t *testing.T) {
+	inBench(t, func(b *bench) {
+		b.cfg.SlurmdTimeout, b.cfg.JobLease = 10*time.Second, time.Hour
+		start, stood := time.Now(), atomic.Int64{}
+		b.deps = func(d *Deps) {
+			d.Elapsed = func() time.Duration { return time.Since(start) + time.Duration(stood.Load()) }
+		}
+		l, _ := b.lead("c1")
+		a := b.connect(l, "n1")
+		a.beat()
+		time.Sleep(5500 * time.Millisecond)
+		stood.Store(int64(time.Minute)) // between two rounds
+		time.Sleep(500 * time.Millisecond)
+		synctest.Wait()
+		time.Sleep(3 * time.Second)
+		if s, f, why := b.node("n1"); s != node.Idle || f != 0 {
+			t.Errorf("the node is %v %v %s", s, f, why)
+		}
+		a.cancel()
+		time.Sleep(15 * time.Second)
+		if s, _, _ := b.node("n1"); s != node.Down {
+			t.Errorf("a node that is away is %v", s)
 		}
 	})
 }

@@ -72,16 +72,24 @@ func (t *term) health(name string) *health {
 	return h
 }
 
-// lastHeard is the instant at which the node was last heard, not before the term began: a new leader gives every
-// node a full window.
+// lastHeard is the instant at which the node was last heard, not before the term began: a new leader
+// gives every node a full window. So does one that stood still: what the nodes said meanwhile waits to
+// be read.
 func (t *term) lastHeard(name string) time.Time {
+	t.mu.Lock()
+	awake := t.awake
+	t.mu.Unlock()
 	h := t.health(name)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.heard.Before(t.began) {
-		return t.began
+	last := h.heard
+	if last.Before(t.began) {
+		last = t.began
 	}
-	return h.heard
+	if last.Before(awake) {
+		last = awake
+	}
+	return last
 }
 
 // strike counts a launch that was not answered in time. It tells whether the node is to be drained now.

@@ -93,6 +93,7 @@ type term struct {
 
 	mu    sync.Mutex
 	nodes map[string]*health
+	awake time.Time // instant since which this process has not stood still
 }
 
 // New makes a Leader; Run sets it to work.

@@ -14,6 +14,8 @@ import (
 const (
 	missedBeats = 3
 	beatMargin  = 2 * time.Second
+	// stoodStill is how late a round may be before it is taken that this process was stopped, or the host.
+	stoodStill = time.Second
 )
 
 // livenessLoop tells the state which nodes are silent, and which are back. Heartbeats themselves
@@ -21,8 +23,15 @@ const (
 func (l *Leader) livenessLoop(t *term) {
 	for {
 		interval := l.Config().HeartbeatInterval
-		if !l.pause(t.ctx, max(interval, 100*time.Millisecond)) {
+		round, began := max(interval, 100*time.Millisecond), l.instant()
+		if !l.pause(t.ctx, round) {
 			return
+		}
+		if now := l.instant(); now.Sub(began) >= round+stoodStill {
+			l.Logger.Warn("this controller stood still", "seconds", now.Sub(began).Seconds())
+			t.mu.Lock()
+			t.awake = now
+			t.mu.Unlock()
 		}
 		l.strikeStuck()
 		var cmds []*logpb.Command
