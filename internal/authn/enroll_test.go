@@ -264,6 +264,16 @@ func TestUserTLS(t *testing.T) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 	}
+	// An open listener shows a renewed certificate.
+	now := epoch
+	moving := func() time.Time { return now }
+	server := p.open(t, "c1", moving).UserServer()
+	now = epoch.Add(CertLife + time.Hour)
+	p.issue(t, RoleCtld, "c1", now)
+	if err := shakeUser(t, client(p.dir, "blue", moving), server); err != nil {
+		t.Errorf("a renewed certificate is not shown: %v", err)
+	}
+	p.issue(t, RoleCtld, "c1", epoch)
 	// The port between daemons takes nobody without a certificate, and a login host only where it may.
 	login := p.open(t, "l1", clock)
 	if _, ce, se := shake(t, login.Client(), p.open(t, "c1", clock).Server()); ce == nil && se == nil {

@@ -54,6 +54,17 @@ type Pair struct {
 	Key  ed25519.PrivateKey
 }
 
+// String keeps the key out of texts.
+func (ca *CA) String() string { return "CA of cluster " + ca.Cluster }
+
+// String keeps the key out of texts.
+func (p *Pair) String() string {
+	if p == nil || p.Cert == nil {
+		return "no pair"
+	}
+	return "pair of " + p.Cert.Subject.CommonName
+}
+
 // NewCA is NewCAFor with CALife.
 func NewCA(cluster string, rng io.Reader, now time.Time) (*CA, error) {
 	return NewCAFor(cluster, CALife, rng, now)
@@ -390,7 +401,7 @@ func syncDir(path string) error {
 // openSecret opens a file that holds a secret, and refuses one that others can read or that somebody
 // else owns.
 func openSecret(path string) (*os.File, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe without a writer must not hold us
 	if err != nil {
 		return nil, err
 	}

@@ -339,6 +339,47 @@ func TestTokenEveryByte(t *testing.T) {
 	}
 }
 
+// FuzzToken: of all bytes only a token's own are taken.
+func FuzzToken(f *testing.F) {
+	p := pkiDir{f.TempDir(), nil}
+	var err error
+	if p.ca, err = NewCA("blue", rand.Reader, epoch); err != nil {
+		f.Fatal(err)
+	}
+	if err := p.ca.Write(p.dir); err != nil {
+		f.Fatal(err)
+	}
+	var ids []*Identity
+	for name, role := range map[string]Role{"c1": RoleCtld, "login1": RoleLogin} {
+		pair, err := p.ca.Issue(role, name, 0, rand.Reader, epoch)
+		if err == nil {
+			err = pair.Write(p.dir, name)
+		}
+		if err != nil {
+			f.Fatal(err)
+		}
+	}
+	for _, name := range []string{"c1", "login1"} {
+		id, err := OpenIdentity(p.dir, name, func() time.Time { return epoch })
+		if err != nil {
+			f.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	v := NewVerifier(ids[0], func() time.Time { return epoch })
+	good, _, err := MintToken(ids[1], 1000, 1000, "ada", ClassJobs, "blue", epoch, rand.Reader)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add(good[:len(good)/2])
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if tok, err := v.token(data); err == nil && string(data) != string(good) {
+			t.Fatalf("other bytes are a token: %+v", tok)
+		}
+	})
+}
+
 // TestTokenKept: what was good once is looked at again where it can change.
 func TestTokenKept(t *testing.T) {
 	r := newRemote(t)

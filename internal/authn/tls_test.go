@@ -7,11 +7,13 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -190,6 +192,20 @@ func TestKeyModes(t *testing.T) {
 	}
 	if _, err := OpenIdentity(p.dir, "c1", time.Now); !errors.Is(err, ErrLooseMode) {
 		t.Errorf("a key that the group can read was loaded: %v", err)
+	}
+	pipe := filepath.Join(p.dir, "pipe.key")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LoadKey(pipe); err == nil || !strings.Contains(err.Error(), "no regular file") {
+		t.Errorf("a pipe as key: %v", err)
+	}
+	pair, err := p.ca.Issue(RoleCtld, "c1", 0, rand.Reader, epoch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := fmt.Sprintf("%v %+v", pair, p.ca); text != "pair of c1 CA of cluster blue" {
+		t.Errorf("a pair and a CA print as %s", text)
 	}
 	if ca, err := LoadCA(p.dir); err != nil || ca.Cluster != "blue" {
 		t.Errorf("LoadCA: %v", err)
