@@ -25,13 +25,14 @@ type network struct {
 	mu        sync.Mutex
 	listeners map[string]*pipeListener
 	cut       map[[2]string]bool
+	noRaft    map[[2]string]bool // cut for raft alone
 	open      map[[2]string][]net.Conn
 	services  map[string]*PeerService
 }
 
 func newNetwork() *network {
 	return &network{
-		listeners: map[string]*pipeListener{}, cut: map[[2]string]bool{},
+		listeners: map[string]*pipeListener{}, cut: map[[2]string]bool{}, noRaft: map[[2]string]bool{},
 		open: map[[2]string][]net.Conn{}, services: map[string]*PeerService{},
 	}
 }
@@ -61,6 +62,18 @@ func (n *network) isolate(name string, cut bool) {
 	}
 }
 
+// cutRaft cuts raft's connections of two replicas; they still hear each other's answers.
+func (n *network) cutRaft(a, b string, cut bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	p := pair(a, b)
+	n.noRaft[p] = cut
+	for _, c := range n.open[p] {
+		_ = c.Close()
+	}
+	n.open[p] = nil
+}
+
 func (n *network) listen(name string) *pipeListener {
 	l := &pipeListener{name: name, conns: make(chan net.Conn), closed: make(chan struct{})}
 	n.mu.Lock()
@@ -74,7 +87,7 @@ func (n *network) dialer(from string) func(context.Context, string) (net.Conn, e
 		n.mu.Lock()
 		p := pair(from, to)
 		l := n.listeners[to]
-		if n.cut[p] || l == nil {
+		if n.cut[p] || n.noRaft[p] || l == nil {
 			n.mu.Unlock()
 			return nil, errCut
 		}
@@ -179,6 +192,7 @@ type cluster struct {
 	names   []string
 	members map[string]*member
 	tune    func(*Config, *ledger)
+	file    []string // the names in everyone's file; nil for names
 }
 
 // memoryDisk keeps log and votes in memory. Snapshots are files: raft's in-memory store shows a
@@ -207,13 +221,26 @@ func newCluster(t *testing.T, n int, tune func(*Config, *ledger)) *cluster {
 
 func (c *cluster) start(name string, disk *stores) *member {
 	c.t.Helper()
+	m, err := c.open(name, disk)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return m
+}
+
+// open is start for a replica that may refuse.
+func (c *cluster) open(name string, disk *stores) (*member, error) {
 	m := &member{name: name, ledger: newLedger(), disk: disk}
 	cfg := Config{
 		Name: name, Listener: c.net.listen(name), Dial: c.net.dialer(name), Peers: c.net.peers(name),
 		Now: time.Now, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		stores: func() (*stores, error) { return disk, nil },
 	}
-	for _, n := range c.names {
+	file := c.file
+	if file == nil {
+		file = c.names
+	}
+	for _, n := range file {
 		cfg.Voters = append(cfg.Voters, Voter{Name: n, Addr: n})
 	}
 	if c.tune != nil {
@@ -221,13 +248,14 @@ func (c *cluster) start(name string, disk *stores) *member {
 	}
 	var err error
 	if m.Replica, err = OpenMachine(c.t.Context(), cfg, m.ledger); err != nil {
-		c.t.Fatal(err)
+		_ = cfg.Listener.Close()
+		return nil, err
 	}
 	c.members[name] = m
 	c.net.mu.Lock()
 	c.net.services[name] = NewPeerService(m.Replica, "test")
 	c.net.mu.Unlock()
-	return m
+	return m, nil
 }
 
 func (c *cluster) close() {
@@ -252,6 +280,9 @@ func (c *cluster) leader(except ...string) *member {
 			}
 		}
 		time.Sleep(10 * time.Millisecond)
+	}
+	for _, name := range c.names {
+		c.t.Logf("%+v knows %+v", c.members[name].Status(), c.members[name].Members())
 	}
 	c.t.Fatal("no leader in 20 s")
 	return nil

@@ -269,7 +269,7 @@ func TestHoleInTheLog(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := log.DeleteRange(1, 1); err != nil {
+	if err := errors.Join(log.DeleteRange(1, 1), log.SetUint64(keyTerm, 1)); err != nil {
 		t.Fatal(err)
 	}
 	disk := &stores{log: log, stable: log, snaps: raft.NewInmemSnapshotStore(), close: func() error { return nil }}

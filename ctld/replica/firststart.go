@@ -33,11 +33,10 @@ const (
 	rejoinFor = 2 * changeTimeout
 )
 
-// Keys of the stable store, the term's raft's own.
+// Keys beside raft's own in the stable store.
 var (
-	keyCurrentTerm = []byte("CurrentTerm")
-	keyRemoved     = []byte("grid.removed")   // this replica was taken out of the cluster
-	keyReturning   = []byte("grid.returning") // it was a voter before its folder was emptied
+	keyRemoved   = []byte("grid.removed")   // this replica was taken out of the cluster
+	keyReturning = []byte("grid.returning") // it was a voter before its folder was emptied
 )
 
 // mustAsk looks at what the folder holds. It fails for a replica that was removed, and for a folder that lacks
@@ -54,7 +53,7 @@ func (r *Replica) mustAsk() (bool, error) {
 		}
 		return false, fmt.Errorf("%w; to take it in again move its folder %s away and start it with --join", ErrRemoved, r.cfg.Dir)
 	}
-	term, err := s.stable.GetUint64(keyCurrentTerm)
+	term, err := s.stable.GetUint64(keyTerm)
 	if history && (err != nil || term == 0) {
 		return false, fmt.Errorf("%s has a log or snapshots and no votes: something was taken out of it; move the folder away and it is copied from the others", r.cfg.Dir)
 	}
@@ -82,7 +81,7 @@ func (r *Replica) halfStarted() (history bool, err error) {
 	if last > 0 || len(snaps) > 0 {
 		return true, nil
 	}
-	return false, r.stores.stable.SetUint64(keyCurrentTerm, 0)
+	return false, r.stores.stable.SetUint64(keyTerm, 0)
 }
 
 func marked(s raft.StableStore, key []byte) bool {

@@ -54,6 +54,9 @@ func (r *Replica) ended() {
 	r.batch.close()
 	r.batch.abandon()
 	r.progress.stop(ErrStopped)
+	if member, _ := suffrage(r.latest(), r.cfg.Name); !member {
+		r.markRemoved()
+	}
 	go r.shutdownRaft() // for its connections; it waits for this goroutine to take a notice
 	select {
 	case r.fatal <- ErrRemoved: // a halt has put its own reason there before

@@ -139,7 +139,8 @@ func (r *Replica) watchMembership() {
 			continue // watchLeadership sees to it
 		}
 		if r.lost() && r.removedBy() != "" {
-			r.removed()
+			r.markRemoved()
+			r.halt(ErrRemoved)
 			return
 		}
 		r.returnToVote()
@@ -186,12 +187,11 @@ func (r *Replica) removedBy() string {
 	return ""
 }
 
-// removed ends this replica for good.
-func (r *Replica) removed() {
+// markRemoved writes down that this replica was taken out, for the next start.
+func (r *Replica) markRemoved() {
 	if err := r.stores.stable.Set(keyRemoved, []byte{1}); err != nil {
 		r.log.Error("that this controller was removed could not be written down", "error", err)
 	}
-	r.halt(ErrRemoved)
 }
 
 // returnToVote asks the leader to make this replica a voter again that it was before its folder was emptied.
