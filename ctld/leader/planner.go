@@ -66,6 +66,7 @@ type planner struct {
 	l      *Leader
 	t      *term
 	memory planMemory
+	clock  replica.Clock // as the entries' is
 
 	fresh   bool      // plan whatever the capacity is
 	planned uint64    // capacity version of the last plan
@@ -108,7 +109,7 @@ func (l *Leader) planLoop(t *term) {
 // round puts what agents said, and a plan when one is due, into the log. It tells whether there is
 // more to do now, else how long nothing is if nothing changes.
 func (p *planner) round(view state.Viewer, said []*offer) (again bool, wait time.Duration) {
-	began, now := p.l.instant(), max(p.l.Now().UnixMilli(), view.Time())
+	began, now := p.l.instant(), p.clock.At(p.l.Now().UnixMilli(), view.Time(), p.l.Elapsed())
 	guess := foresee(view, now, said)
 	capacity := capacityOf(guess)
 	due := p.fresh || capacity != p.planned || p.next > 0 && now >= p.next || !p.again.IsZero() && !began.Before(p.again)
