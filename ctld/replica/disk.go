@@ -66,7 +66,7 @@ func newDisk(s *stores, path string, point func(string) error, failed func(error
 		case err == nil:
 			d.note(i, int64(len(l.Data)))
 		case !errors.Is(err, raft.ErrLogNotFound): // a hole is the opener's to judge
-			return nil, d.fail(fmt.Sprintf("read entry %d", i), err)
+			return nil, d.fail(fmt.Sprintf("read entry %d", i), unreadable(err))
 		}
 	}
 	return d, nil
@@ -249,9 +249,17 @@ func (d *disk) read(what string, f func() error) error {
 		if errors.Is(err, raft.ErrLogNotFound) {
 			return err
 		}
-		return d.stop(d.fail(what, err))
+		return d.stop(d.fail(what, unreadable(err)))
 	}
 	return nil
+}
+
+// unreadable says what to do about a file that gives nonsense; a disk that fails has its errno.
+func unreadable(err error) error {
+	if errors.Is(err, errUnreadable) || errnoText(err) != "" {
+		return err
+	}
+	return fmt.Errorf("%w: %w", errUnreadable, err)
 }
 
 // Set implements raft.StableStore.

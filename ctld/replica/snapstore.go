@@ -16,11 +16,12 @@ import (
 // that is kept behind one.
 type snapshots struct {
 	raft.SnapshotStore
-	dir   string // "" when they are not files
-	disk  *disk
-	point func(name string) error
-	saved func()      // before the log is cut behind a new one
-	begun func() bool // raft runs: a snapshot to be read is one that was just written
+	dir    string // "" when they are not files
+	disk   *disk
+	point  func(name string) error
+	saved  func()      // before the log is cut behind a new one
+	failed error       // why the last one that was asked for could not be opened
+	begun  func() bool // raft runs: a snapshot to be read is one that was just written
 }
 
 // openSnapshots puts the store together for raft.
@@ -114,9 +115,13 @@ func (s *snapshots) List() ([]*raft.SnapshotMeta, error) {
 func (s *snapshots) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	meta, rc, err := s.SnapshotStore.Open(id)
 	if err != nil {
+		if !s.begun() {
+			s.failed = fmt.Errorf("%s: %w: %w", filepath.Join(s.dir, snapshotFolder, id), errNoSnapshot, err)
+		}
 		return nil, nil, err
 	}
 	if err := s.reaches(meta.Index); err != nil && !s.begun() {
+		s.failed = err
 		return nil, nil, errors.Join(err, rc.Close())
 	}
 	return meta, &describedReader{ReadCloser: rc, meta: meta}, nil
@@ -186,4 +191,16 @@ func snapshotIndex(rc io.ReadCloser) uint64 {
 		return m.Index
 	}
 	return 0
+}
+
+// why adds to the library's word that raft did not start what was the matter with a snapshot, which the
+// library keeps to itself.
+func (s *snapshots) why(err, restoring error) error {
+	if s.failed != nil {
+		return fmt.Errorf("%w: %w", err, s.failed)
+	}
+	if restoring != nil {
+		return fmt.Errorf("%w: %w: %w", err, errNoSnapshot, restoring)
+	}
+	return err
 }
