@@ -21,7 +21,7 @@ import (
 // Waits between tries while a leader is being elected.
 const (
 	firstWait = 20 * time.Millisecond
-	lastWait  = 500 * time.Millisecond
+	lastWait  = 100 * time.Millisecond // an election takes about a second: longer waits would be most of a failover
 )
 
 func nextWait(d time.Duration) time.Duration { return min(2*d, lastWait) }
