@@ -61,6 +61,7 @@ type applier struct {
 	// running is false while the replica opens: a snapshot that fails then is raft's to skip in
 	// favour of an older one.
 	running atomic.Bool
+	unread  error // why the last snapshot was skipped
 
 	// unsaved are the bytes applied since the last snapshot. due is signalled when they reach
 	// limit and the size of that snapshot: a state of any size is then written at most about once
@@ -167,6 +168,8 @@ func (a *applier) Restore(rc io.ReadCloser) error {
 	if err := a.machine.Restore(bufio.NewReaderSize(counted, snapshotBuffer)); err != nil {
 		if a.running.Load() {
 			a.stop(fmt.Errorf("snapshot from the leader: %w", err))
+		} else {
+			a.unread = err
 		}
 		return err
 	}

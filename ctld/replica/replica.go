@@ -194,7 +194,7 @@ func (r *Replica) openRaft(bootstrap bool) (err error) {
 	}
 	r.disk.live.Store(true) // snapshots are still the opener's: see applier.running
 	if r.raft, err = startRaft(rc, r.applier, logs, r.disk, snaps, r.transport); err != nil {
-		return cmp.Or(r.disk.err(), err)
+		return cmp.Or(r.disk.err(), snaps.why(err, r.applier.unread))
 	}
 	close(r.opened)
 	r.stream.open()
@@ -373,12 +373,15 @@ func (r *Replica) halt(err error) {
 // Connections go first: a call to a silent peer would hold raft up.
 func (r *Replica) shutdownRaft() {
 	r.shutdown.Do(func() {
-		down := r.raft.Shutdown()
-		_ = r.stream.Close()
-		_ = down.Error()
-		_ = r.transport.Close()
-		close(r.raftDown)
+		go func() {
+			defer close(r.raftDown)
+			down := r.raft.Shutdown()
+			_ = r.stream.Close()
+			_ = down.Error()
+			_ = r.transport.Close()
+		}()
 	})
+	<-r.raftDown
 }
 
 func (r *Replica) isClosing() bool {
