@@ -122,7 +122,7 @@ func (s *pkiView) pair(dir, name string) {
 		s.wrong("%s has mode %04o, want 0600: whoever could read it is %s %s; make a new one with gctl pki renew %s", key, info.Mode().Perm(), role, has, name)
 		return
 	}
-	if _, err := authn.LoadPair(dir, name); errors.Is(err, fs.ErrPermission) {
+	if err := authn.CheckPair(dir, name); errors.Is(err, fs.ErrPermission) {
 		s.soon = append(s.soon, key+": it belongs to another account and was not looked at")
 	} else if err != nil {
 		s.wrong("%v", err)

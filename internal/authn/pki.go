@@ -398,9 +398,9 @@ func syncDir(path string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// openSecret opens a file that holds a secret, and refuses one that others can read or that somebody
-// else owns.
-func openSecret(path string) (*os.File, error) {
+// openSecret opens a file that holds a secret, and refuses one that others can read or, unless
+// anyOwner is set, that somebody else owns.
+func openSecret(path string, anyOwner bool) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe without a writer must not hold us
 	if err != nil {
 		return nil, err
@@ -413,7 +413,7 @@ func openSecret(path string) (*os.File, error) {
 	case info.Mode().Perm()&0o077 != 0:
 		err = fmt.Errorf("%s has mode %04o, want 0600: %w", path, info.Mode().Perm(), ErrLooseMode)
 	default:
-		if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+		if st, ok := info.Sys().(*syscall.Stat_t); ok && !anyOwner && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
 			err = fmt.Errorf("%s belongs to uid %d, want %d or root: %w", path, st.Uid, os.Geteuid(), ErrLooseMode)
 		}
 	}
@@ -425,13 +425,22 @@ func openSecret(path string) (*os.File, error) {
 }
 
 // LoadPair reads what Pair.Write stored: the key must be the certificate's.
-func LoadPair(dir, name string) (*Pair, error) {
+func LoadPair(dir, name string) (*Pair, error) { return loadPair(dir, name, false) }
+
+// CheckPair is for root, who looks after pairs of daemons that run under other accounts: LoadPair,
+// whoever owns the key.
+func CheckPair(dir, name string) error {
+	_, err := loadPair(dir, name, os.Geteuid() == 0)
+	return err
+}
+
+func loadPair(dir, name string, anyOwner bool) (*Pair, error) {
 	certPath, keyPath := filepath.Join(dir, name+".pem"), filepath.Join(dir, name+".key")
 	cert, err := LoadCert(certPath)
 	if err != nil {
 		return nil, err
 	}
-	key, err := LoadKey(keyPath)
+	key, err := loadKey(keyPath, anyOwner)
 	if err != nil {
 		return nil, err
 	}
@@ -442,8 +451,10 @@ func LoadPair(dir, name string) (*Pair, error) {
 }
 
 // LoadKey reads an Ed25519 key and refuses one that others can read or that somebody else owns.
-func LoadKey(path string) (ed25519.PrivateKey, error) {
-	f, err := openSecret(path)
+func LoadKey(path string) (ed25519.PrivateKey, error) { return loadKey(path, false) }
+
+func loadKey(path string, anyOwner bool) (ed25519.PrivateKey, error) {
+	f, err := openSecret(path, anyOwner)
 	if err != nil {
 		return nil, fmt.Errorf("key: %w", err)
 	}

@@ -319,6 +319,12 @@ func TestWriteKeepsOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.issue(t, RoleNode, "n1", epoch)
+	if _, err := LoadPair(p.dir, "n1"); !errors.Is(err, ErrLooseMode) {
+		t.Errorf("root uses a key that somebody else can read: %v", err)
+	}
+	if err := CheckPair(p.dir, "n1"); err != nil {
+		t.Errorf("root cannot look after it: %v", err)
+	}
 	if uid, ok := ownerOf(key); !ok || uid != 4242 {
 		t.Errorf("the key belongs to %d", uid)
 	}

@@ -116,7 +116,7 @@ func ParseWalletKey(text string) (*WalletKey, error) {
 
 // LoadWalletKey reads a key file, and refuses one that others can read.
 func LoadWalletKey(path string) (*WalletKey, error) {
-	f, err := openSecret(path)
+	f, err := openSecret(path, false)
 	if err != nil {
 		return nil, fmt.Errorf("wallet key: %w", err)
 	}
