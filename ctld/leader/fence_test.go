@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -165,14 +167,25 @@ func TestReboot(t *testing.T) {
 
 // program is a fence program.
 type program struct {
-	calls []string
+	mu    sync.Mutex
+	names []string
 	fails int
 	block bool
 }
 
+func (p *program) calls() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.names)
+}
+
 func (p *program) fence(ctx context.Context, node string) error {
-	p.calls = append(p.calls, node)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.names = append(p.names, node)
 	if p.block {
+		p.mu.Unlock()
+		defer p.mu.Lock()
 		<-ctx.Done()
 		return ctx.Err()
 	}
@@ -194,8 +207,8 @@ func fenceBench(b *bench, p *program) (l *Leader, other *agent, id uint32) {
 	a.started(a.launches())
 	a.cancel()
 	time.Sleep(25 * time.Second)
-	if len(p.calls) != 0 {
-		b.Errorf("fenced while it was only silent: %v", p.calls)
+	if len(p.calls()) != 0 {
+		b.Errorf("fenced while it was only silent: %v", p.calls())
 	}
 	time.Sleep(7 * time.Second)
 	return l, other, ids[0]
@@ -207,16 +220,16 @@ func TestFenceProgram(t *testing.T) {
 	inBench(t, func(b *bench) {
 		p := &program{fails: 2}
 		_, _, id := fenceBench(b, p)
-		if fmt.Sprint(p.calls) != "[n1]" || b.job(id).Run != 0 {
-			t.Errorf("calls %v, run %d", p.calls, b.job(id).Run)
+		if fmt.Sprint(p.calls()) != "[n1]" || b.job(id).Run != 0 {
+			t.Errorf("calls %v, run %d", p.calls(), b.job(id).Run)
 		}
 		time.Sleep(30 * time.Second)
-		if fmt.Sprint(p.calls) != "[n1 n1 n1]" || b.job(id).Run != 1 {
-			t.Errorf("calls %v, run %d", p.calls, b.job(id).Run)
+		if fmt.Sprint(p.calls()) != "[n1 n1 n1]" || b.job(id).Run != 1 {
+			t.Errorf("calls %v, run %d", p.calls(), b.job(id).Run)
 		}
 		time.Sleep(time.Hour)
-		if len(p.calls) != 3 {
-			t.Errorf("run again although nothing waits: %v", p.calls)
+		if len(p.calls()) != 3 {
+			t.Errorf("run again although nothing waits: %v", p.calls())
 		}
 	})
 }
@@ -230,20 +243,20 @@ func TestFenceProgramHangs(t *testing.T) {
 		other.started(other.launches())
 		b.want(more[0], job.Running, 0)
 		time.Sleep(15 * time.Second)
-		if len(p.calls) != 1 {
-			t.Errorf("two at a time: %v", p.calls)
+		if len(p.calls()) != 1 {
+			t.Errorf("two at a time: %v", p.calls())
 		}
 		time.Sleep(30 * time.Second)
-		if len(p.calls) != 2 || b.job(id).Run != 0 {
-			t.Errorf("calls %v, run %d", p.calls, b.job(id).Run)
+		if len(p.calls()) != 2 || b.job(id).Run != 0 {
+			t.Errorf("calls %v, run %d", p.calls(), b.job(id).Run)
 		}
 		// The node comes back, with its run: there is nothing to fence any more.
 		a := b.connect(l, "n1", batch(id, 0))
 		a.beat()
 		time.Sleep(time.Hour)
 		b.want(id, job.Running, 0)
-		if len(p.calls) > 3 {
-			t.Errorf("%d calls for a node that is back", len(p.calls))
+		if len(p.calls()) > 3 {
+			t.Errorf("%d calls for a node that is back", len(p.calls()))
 		}
 	})
 }

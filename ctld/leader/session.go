@@ -82,7 +82,7 @@ func (l *Leader) Session(st stream) error {
 	if err := checkHello(hello, caller.Name, l.Config().ClusterName); err != nil {
 		return err
 	}
-	t := l.await(st.Context())
+	t := l.await(st.Context(), awaitLeader)
 	if t == nil {
 		return l.refer(st)
 	}
@@ -127,15 +127,17 @@ func (l *Leader) members() []*nodepb.ControllerAddress {
 
 // awaitLeader is how long a controller that knows of no leader keeps an agent waiting: an election is
 // over sooner, and the agent is told at once. It is shorter than agents wait for a welcome. lookForLeader
-// is how often it looks.
+// is how often it looks. awaitSuccessor is how long agents of a term that is over are kept for the word who
+// leads now: soon after a transfer, not at all when this controller is cut off.
 const (
-	awaitLeader   = 4 * time.Second
-	lookForLeader = 50 * time.Millisecond
+	awaitLeader    = 4 * time.Second
+	awaitSuccessor = 500 * time.Millisecond
+	lookForLeader  = 50 * time.Millisecond
 )
 
-// await gives the term, nil when another leads or nobody has come to lead in awaitLeader.
-func (l *Leader) await(ctx context.Context) *term {
-	for end := l.instant().Add(awaitLeader); ; {
+// await gives the term, nil when another leads or nobody has come to lead in that time.
+func (l *Leader) await(ctx context.Context, most time.Duration) *term {
+	for end := l.instant().Add(most); ; {
 		l.mu.Lock()
 		t, news := l.term, l.news
 		l.mu.Unlock()
@@ -174,6 +176,9 @@ func checkHello(h *nodepb.Hello, name, cluster string) error {
 func (l *Leader) refer(st stream) error {
 	leader, _ := l.Log.Leader()
 	address := ""
+	if leader == l.Name && l.current() == nil { // it does not know yet that it has lost, or is not ready
+		leader = ""
+	}
 	if leader != "" {
 		address = l.Address(leader)
 	}
@@ -230,6 +235,7 @@ func (l *Leader) over(s *session, st stream, err error) error {
 	}
 	switch {
 	case errors.Is(err, errNotLeading):
+		l.await(st.Context(), awaitSuccessor)
 		return l.refer(st)
 	case errors.Is(err, errReplaced):
 		return status.Error(codes.Aborted, err.Error())
