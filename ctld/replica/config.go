@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,6 +85,8 @@ type Config struct {
 	point func(name string) error // replaces the fault points in tests
 	room  func() (int64, error)   // replaces the look at the free space
 	tail  int64                   // replaces tailBytes
+	// commit replaces commitTimeout: how often an idle leader repeats how far the log is agreed on.
+	commit time.Duration
 	// stores replaces the disk in tests.
 	stores func() (*stores, error)
 }
@@ -160,7 +163,7 @@ func (c Config) raftConfig(notify chan<- bool) *raft.Config {
 	rc.HeartbeatTimeout = c.HeartbeatTimeout
 	rc.ElectionTimeout = c.HeartbeatTimeout
 	rc.LeaderLeaseTimeout = c.HeartbeatTimeout * 8 / 10
-	rc.CommitTimeout = min(commitTimeout, c.HeartbeatTimeout/2)
+	rc.CommitTimeout = min(cmp.Or(c.commit, commitTimeout), c.HeartbeatTimeout/2)
 	rc.MaxAppendEntries = maxAppendEntries
 	rc.BatchApplyCh = true
 	rc.ShutdownOnRemove = true
