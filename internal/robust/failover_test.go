@@ -67,8 +67,9 @@ func (c *cluster) load(h *history, a *acks, prefix string, n int) {
 				}
 				spec := c.spec(fmt.Sprintf("%s-%d", prefix, i), ":")
 				spec.Hold = i%keep != 0
-				for end := time.Now().Add(2 * time.Minute); ; turn++ {
-					o := cl.submit(c.names[turn%len(c.names)], spec)
+				for end := time.Now().Add(2 * time.Minute); !c.t.Failed(); turn++ {
+					up := c.up()
+					o := cl.submit(up[turn%len(up)], spec)
 					if o.outcome == done {
 						a.add(o)
 						break

@@ -80,7 +80,7 @@ func between(rng *rand.Rand, low, high time.Duration) time.Duration {
 func plan(rng *rand.Rand, chances []chance, targets, others, points []string) trouble {
 	t := trouble{what: weighted(rng, chances), target: pick(rng, targets), hold: between(rng, 100*time.Millisecond, 4*time.Second),
 		pause: between(rng, 200*time.Millisecond, 2*time.Second), mode: pick(rng, []mode{blackHole, cut, halfOpen})}
-	point, nth := pick(rng, points), 1+rng.IntN(20)
+	point, nth := pick(rng, points), 1+rng.IntN(6)
 	t.other = pick(rng, others)
 	jump := time.Duration(rng.Int64N(int64(10*time.Hour))) - 5*time.Hour
 	far := between(rng, time.Second, 15*time.Second)
@@ -93,7 +93,7 @@ func plan(rng *rand.Rand, chances []chance, targets, others, points []string) tr
 	case "killed-at":
 		t.arg, t.hold = fmt.Sprintf("%s kill %d", point, nth), 5*time.Second
 	case "launcher-killed-at":
-		t.arg, t.hold = fmt.Sprintf("%s kill %d", pick(rng, launcherPoints), 1+nth%5), 5*time.Second
+		t.arg, t.hold = fmt.Sprintf("%s kill %d", pick(rng, launcherPoints), 1+nth%3), 5*time.Second
 	case "error-at":
 		t.arg, t.hold = fmt.Sprintf("%s error %s 1", pick(rng, storePoints), pick(rng, []string{"ENOSPC", "EIO", "EROFS"})), 3*time.Second
 	case "sleep-at":
@@ -358,7 +358,8 @@ func (c *cluster) emptied(name string) error {
 	return poll(60*time.Second, func() error { return c.isVoter(name) })
 }
 
-// isVoter tells whether the leader counts a controller's vote, and it answers.
+// isVoter tells whether the leader counts a controller's vote, and it takes part. One whose disk was emptied a
+// moment ago is still a voter by the leader's list.
 func (c *cluster) isVoter(name string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -367,7 +368,7 @@ func (c *cluster) isVoter(name string) error {
 		return err
 	}
 	for _, m := range list.Controllers {
-		if m.Name == name && m.Voter && m.Up {
+		if m.Name == name && m.Voter && m.Up && m.LastIndex > 0 && (m.Role == "leader" || m.Role == "follower") {
 			return nil
 		}
 	}

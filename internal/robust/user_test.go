@@ -92,20 +92,25 @@ func (u *user) at(name string) ctldpb.ControllerClient {
 
 // any talks to the controllers in turn, those that run.
 func (u *user) any() ctldpb.ControllerClient {
+	up := u.c.up()
 	u.mu.Lock()
-	var up []string
-	for _, n := range u.c.names {
-		if u.c.proc[n].alive() {
-			up = append(up, n)
-		}
-	}
 	u.next++
 	i := u.next
 	u.mu.Unlock()
-	if len(up) == 0 {
-		return u.at(u.c.names[0])
-	}
 	return u.at(up[i%len(up)])
+}
+
+// up lists the controllers whose process is there; the first when there is none.
+func (c *cluster) up() (up []string) {
+	for _, n := range c.names {
+		if c.proc[n].alive() {
+			up = append(up, n)
+		}
+	}
+	if len(up) == 0 {
+		return c.names[:1]
+	}
+	return up
 }
 
 func (u *user) close() {
