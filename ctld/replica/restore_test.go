@@ -25,6 +25,8 @@ type product struct {
 	t       *testing.T
 	dirs    []string
 	members []*Replica
+	// snapshotBytes is the configuration's; 0 = the default.
+	snapshotBytes int64
 }
 
 func (p *product) voters(lns []net.Listener) (list []Voter) {
@@ -46,21 +48,21 @@ func (p *product) open() *Replica {
 		r, err := Open(p.t.Context(), Config{
 			Name: fmt.Sprintf("c%d", i+1), Voters: p.voters(lns), Dir: dir, Listener: lns[i], Dial: dialTCP, Bootstrap: true,
 			Peers: func(string) (peerpb.PeerClient, error) { return nil, errCut },
-			Now:   time.Now, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), HeartbeatTimeout: 100 * time.Millisecond,
+			Now:   time.Now, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), HeartbeatTimeout: 100 * time.Millisecond, SnapshotBytes: p.snapshotBytes,
 		}, fsm.New(state.New()))
 		if err != nil {
 			p.t.Fatal(err)
 		}
 		p.members = append(p.members, r)
 	}
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(100 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		for _, r := range p.members {
 			if _, self := r.Leader(); self {
 				return r
 			}
 		}
 	}
-	p.t.Fatal("no leader in 20 s")
+	p.t.Fatal("no leader in 100 s")
 	return nil
 }
 
@@ -80,7 +82,7 @@ func jobCommand(key string) *logpb.Command {
 }
 
 func configCommand() *logpb.Command {
-	return &logpb.Command{Of: &logpb.Command_SetConfig{SetConfig: &logpb.SetConfig{FirstJobId: 1, MaxJobCount: 10000, MaxArraySize: 10,
+	return &logpb.Command{Of: &logpb.Command_SetConfig{SetConfig: &logpb.SetConfig{FirstJobId: 1, MaxJobCount: 2000000, MaxArraySize: 10,
 		Nodes:      []*logpb.ConfigNode{{Name: "n1", Cpus: 4, Mem: 1 << 30}},
 		Partitions: []*logpb.ConfigPartition{{Name: "p", IsDefault: true, Nodes: []string{"n1"}, State: "UP"}}}}}
 }
