@@ -288,6 +288,14 @@ func TestCommandLine(t *testing.T) {
 	if err := os.WriteFile(bad, []byte("ClusterName=x\nKillWait=y\nNoSuchKey=1\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	even := filepath.Join(dir, "even.conf")
+	if err := os.WriteFile(even, []byte("ClusterName=x\nControllerName=a\nControllerName=b\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	wallet := filepath.Join(dir, "wallet.conf")
+	if err := os.WriteFile(wallet, []byte("ClusterName=x\nControllerName=a\nWallets=0x5AAeb6053F3E94C9b9A09f33669435E7Ef1BeAed=ann\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	tests := []struct {
 		name string
 		args []string
@@ -304,6 +312,14 @@ func TestCommandLine(t *testing.T) {
 		{"two controllers", []string{"--dev", "--controllers", "2"}, 2, "1, 3 or 5"},
 		{"GPUs over the limit", []string{"--dev", "--sim", "a100:99"}, 2, "limit of 64"},
 		{"no room for sockets", []string{"--dev", "--dir", "/tmp/" + strings.Repeat("d", 120)}, 1, "bytes too long"},
+		{"join and bootstrap", []string{"--join", "--bootstrap"}, 2, "--join and --bootstrap exclude each other"},
+		{"restore and dev", []string{"--restore", "x", "--dev"}, 2, "--restore and --dev exclude each other"},
+		{"inspect of nothing", []string{"--inspect", ""}, 2, "--inspect: which file?"},
+		{"skipped ids of nothing", []string{"--skip-ids", "5"}, 2, "--skip-ids is for --restore"},
+		{"too many skipped ids", []string{"--restore", "x", "--skip-ids", "268435457"}, 2, "at most 268435456"},
+		{"negative skipped ids", []string{"--restore", "x", "--skip-ids", "-1"}, 2, "skip-ids"},
+		{"check of an even number", []string{"--check", "--conf", even}, 0, "an even number of controllers"},
+		{"wallet with a wrong digit", []string{"--check", "--conf", wallet}, 1, "its capitals are wrong"},
 		{"odd board", []string{"--dev", "--sim", "abacus"}, 2, "abacus"},
 	}
 	for _, tt := range tests {

@@ -230,3 +230,51 @@ func TestStepUserIsAddedToAnEarlierCluster(t *testing.T) {
 		}
 	}
 }
+
+// TestBadSetLine: a mistake in --set is told before anything is started, and the next try begins anew.
+func TestBadSetLine(t *testing.T) {
+	d := &devLayout{devOptions: devOptions{nodes: 1, controllers: 1, cpus: 1, memMiB: 100, set: []string{"KillWait=soon"}}, dir: shortDir(t), cluster: "dev-x"}
+	for _, want := range []string{"KillWait=soon: a number of seconds", "KilWait is no known key", ""} {
+		if err := d.writeGridConf(); err != nil {
+			t.Fatal(err)
+		}
+		err := d.checkGridConf()
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "--set")) {
+			t.Errorf("--set %v: %v, want %q", d.set, err, want)
+		}
+		switch want {
+		case "KillWait=soon: a number of seconds":
+			d.set = []string{"KilWait=7"}
+		default:
+			d.set = []string{"KillWait=7"}
+		}
+	}
+	// A file that was there before is never removed.
+	if err := os.WriteFile(d.path("grid.conf"), []byte("nonsense\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	old := &devLayout{devOptions: d.devOptions, dir: d.dir, cluster: "dev-x"}
+	if err := old.writeGridConf(); err != nil {
+		t.Fatal(err)
+	}
+	if err := old.checkGridConf(); err == nil {
+		t.Error("a file of nonsense is taken")
+	}
+	if _, err := os.Stat(d.path("grid.conf")); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMinderLetsGo: a controller that was removed from the cluster ends well, and is not started again.
+func TestMinderLetsGo(t *testing.T) {
+	m := newMinder(quiet(), t.TempDir())
+	starts := 0
+	m.start(context.Background(), child{name: "kid", ends: true, make: func(ctx context.Context) *exec.Cmd {
+		starts++
+		return exec.CommandContext(ctx, "/bin/sh", "-c", map[bool]string{true: "exit 1", false: "exit 0"}[starts == 1])
+	}})
+	m.wg.Wait()
+	if starts != 2 {
+		t.Errorf("%d starts, want one that fails and one that ends well", starts)
+	}
+}

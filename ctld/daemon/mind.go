@@ -36,6 +36,7 @@ const (
 type child struct {
 	name  string
 	first time.Duration // wait before the first restart; firstRestart when 0
+	ends  bool          // it ends with exit code 0 when it is no longer wanted: then it is not started again
 	make  func(ctx context.Context) *exec.Cmd
 }
 
@@ -64,6 +65,10 @@ func (m *minder) start(ctx context.Context, c child) {
 			began := time.Now()
 			err := m.once(ctx, c)
 			if ctx.Err() != nil {
+				return
+			}
+			if err == nil && c.ends {
+				m.log.Info("child ended for good", "child", c.name)
 				return
 			}
 			if time.Since(began) > stableAfter {

@@ -119,7 +119,7 @@ func (d *devLayout) controllerChildren() []child {
 	var out []child
 	for i := range d.controllers {
 		name := d.controllerName(i)
-		out = append(out, child{name: name, first: controllerRestart, make: func(ctx context.Context) *exec.Cmd {
+		out = append(out, child{name: name, first: controllerRestart, ends: true, make: func(ctx context.Context) *exec.Cmd {
 			return d.command(ctx, "gctld", account{}, "--conf", d.path("grid.conf"), "--name", name, "--ready", d.path("run", name+".ready"))
 		}})
 	}

@@ -108,7 +108,7 @@ func (s *Server) meet(ctx context.Context, place state.Controller, level uint32)
 	st, err := s.Probe(ask, place.Name, peerAddr(place))
 	switch {
 	case err != nil:
-		return badController(fmt.Sprintf("%s does not answer at %s (%v): start it there first, with gctld --join --name %s", place.Name, peerAddr(place), err, place.Name))
+		return badController(fmt.Sprintf("%s does not answer at %s (%s): start it there first, with gctld --join --name %s", place.Name, peerAddr(place), plain(err), place.Name))
 	case !st.Blank && st.Cluster != "" && st.Cluster != s.Config().ClusterName:
 		return badController(fmt.Sprintf("%s is of cluster %s, this is %s", place.Name, st.Cluster, s.Config().ClusterName))
 	case !st.Blank && st.LastIndex > 0:

@@ -262,7 +262,9 @@ func (s *saveStream) Send(m *ctldpb.SaveSnapshotResponse) error {
 func TestSaveSnapshot(t *testing.T) {
 	f := newFixture(t, "")
 	for i := range 20 {
-		f.submit(ann, func(s *ctldpb.JobSpec) { s.Script = fmt.Appendf(nil, "#!/bin/sh\n#%d%s\n", i, strings.Repeat("x", 30<<10)) })
+		f.submit(ann, func(s *ctldpb.JobSpec) {
+			s.Script = fmt.Appendf(nil, "#!/bin/sh\n#%d%s\n", i, strings.Repeat("x", 30<<10))
+		})
 	}
 	f.srv.Backup = copier{f: f}
 	s := &saveStream{ctx: f.as(0)}

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	grpcstatus "google.golang.org/grpc/status"
+
 	"github.com/tensorgrid/tensorgrid/api/ctldpb"
 	"github.com/tensorgrid/tensorgrid/api/peerpb"
 	"github.com/tensorgrid/tensorgrid/ctld/replica"
@@ -102,12 +104,21 @@ func (s *Server) askController(ctx context.Context, info *ctldpb.ControllerInfo)
 	defer cancel()
 	st, err := s.statusOf(ctx, info.Name)
 	if err != nil {
-		info.Error = err.Error()
+		info.Error = plain(err)
 		return
 	}
 	info.Up, info.Role = true, roleOf(st)
 	info.Applied, info.LastIndex, info.Version, info.FeatureMax = st.Applied, st.LastIndex, st.Version, st.FeatureMax
 	info.ContactMs, info.UptimeMs, info.StateFree = st.ContactMs, st.UptimeMs, st.StateFree
+}
+
+// plain is what went wrong with a call to another controller, without the words of the layers between.
+func plain(err error) string {
+	text := grpcstatus.Convert(err).Message()
+	if i := strings.LastIndex(text, `desc = "`); i >= 0 {
+		text = strings.TrimSuffix(text[i+len(`desc = "`):], `"`)
+	}
+	return strings.TrimPrefix(text, "transport: ")
 }
 
 // statusOf asks one controller, this one included.

@@ -39,7 +39,7 @@ func (s *Server) pingPeer(ctx context.Context, out *ctldpb.PeerStatus) {
 	begin := time.Now()
 	st, err := s.statusOf(ctx, out.Name)
 	if err != nil {
-		out.Error = err.Error()
+		out.Error = plain(err)
 		return
 	}
 	out.Role, out.Up, out.LatencyUs = roleOf(st), true, time.Since(begin).Microseconds()
