@@ -126,10 +126,14 @@ func TestStatesAreCompared(t *testing.T) {
 		if n := b.log.count(last); n != c {
 			t.Errorf("%d checks of %d name leader and hash", n, c)
 		}
-		b.cfg.StateHashInterval = 0
-		time.Sleep(10 * time.Minute)
-		if m2, _ := counts(); m2 > m+1 {
-			t.Errorf("%d marks more while it is switched off", m2-m)
+	})
+	inBench(t, func(b *bench) { // switched off
+		b.deps = func(d *Deps) { d.Hashes = &hashes{memLog: b.log, ready: true} }
+		b.apply(&logpb.Command{Of: &logpb.Command_RaiseFeature{RaiseFeature: &logpb.RaiseFeature{Level: state.FeatureMembers}}})
+		b.lead("c1")
+		time.Sleep(time.Hour)
+		if n := b.log.count(func(c *logpb.Command) bool { return c.GetHashMark() != nil }); n != 0 {
+			t.Errorf("%d marks", n)
 		}
 	})
 }

@@ -44,6 +44,8 @@ type Replica struct {
 	dogs      dogs   // what the watchdogs know
 	stream    *stream
 	transport *transport
+	born      time.Time
+	clock     Clock // of entries
 
 	agreed    atomic.Pointer[membership] // nil until one is known
 	changing  chan struct{}              // held by who changes the membership
@@ -85,7 +87,7 @@ func OpenMachine(ctx context.Context, cfg Config, m Machine) (*Replica, error) {
 		return nil, err
 	}
 	r := &Replica{
-		cfg: cfg, log: cfg.Logger, machine: m, progress: &progress{},
+		cfg: cfg, log: cfg.Logger, machine: m, progress: &progress{}, born: time.Now(),
 		notify:     make(chan bool),
 		leadership: make(chan context.Context, 1),
 		fatal:      make(chan error, 1),
@@ -281,7 +283,9 @@ func (r *Replica) submit(fields [][]byte, size int) (future, *byte) {
 }
 
 func (r *Replica) entry(fields [][]byte, size int) []byte {
-	data := appendHeader(make([]byte, 0, entryHeader+size), r.machine.View().Feature(), r.cfg.Now().UnixMilli())
+	view := r.machine.View()
+	ms := r.clock.At(r.cfg.Now().UnixMilli(), view.Time(), time.Since(r.born))
+	data := appendHeader(make([]byte, 0, entryHeader+size), view.Feature(), ms)
 	for _, f := range fields {
 		data = append(data, f...)
 	}
