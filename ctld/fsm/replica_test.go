@@ -2,7 +2,12 @@ package fsm_test
 
 import (
 	"bytes"
+	"encoding/binary"
+	"errors"
+	"strings"
 	"testing"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/tensorgrid/tensorgrid/api/logpb"
 	"github.com/tensorgrid/tensorgrid/ctld/fsm"
@@ -49,5 +54,35 @@ func TestRemovedNodeWithOldDevices(t *testing.T) {
 		[]*logpb.Command{other}, []*logpb.Command{without}, []*logpb.Command{short})
 	if n := f.View().Node("n1"); n == nil || !n.Removed || len(n.GresUsed) == 0 {
 		t.Fatalf("the node is not what the test wants: %+v", n)
+	}
+}
+
+// TestNodesOfTooManyCPUs: a number of CPUs is the length of a table, and may not be any.
+func TestNodesOfTooManyCPUs(t *testing.T) {
+	f := busy(t)
+	large := config()
+	large.GetSetConfig().Nodes[1].Cpus = state.MaxNodeCPUs + 1
+	r, err := f.ApplyEntry(99, entry(t, 1, large))
+	if err != nil || r[0].Refused == nil || !strings.Contains(r[0].Refused.Why, "MaxNodeCPUs=1048576") {
+		t.Errorf("%+v, %v", r, err)
+	}
+	list := records(snapshotOf(t, f))
+	var data []byte
+	for _, m := range list {
+		if n := m.GetNode(); n != nil && n.Config.Name == "n2" {
+			n.Config.Cpus = 4_000_000_000
+		}
+		body, err := proto.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data = append(binary.AppendUvarint(data, uint64(len(body))), body...)
+	}
+	if err := f.Restore(bytes.NewReader(reseal(data))); !errors.Is(err, fsm.ErrCorrupt) || !strings.Contains(err.Error(), "MaxNodeCPUs=1048576") {
+		t.Errorf("%v", err)
+	}
+	large.GetSetConfig().Nodes[1].Cpus--
+	if r, err := f.ApplyEntry(100, entry(t, 1, large)); err != nil || r[0].Refused != nil {
+		t.Errorf("at the limit: %+v, %v", r, err)
 	}
 }

@@ -66,6 +66,9 @@ func checkConfig(nodes []NodeConfig, parts []Partition) *Refusal {
 		if name := nodes[i].Name; name == "" || seen[name] {
 			return invalid("Invalid node name specified", "node %d of the configuration is %q, which is empty or a duplicate", i+1, name)
 		}
+		if n := nodes[i].Inventory.CPUs; n > MaxNodeCPUs {
+			return invalid("Invalid node configuration", "node %q has %d CPUs, the limit is MaxNodeCPUs=%d", nodes[i].Name, n, MaxNodeCPUs)
+		}
 		seen[nodes[i].Name] = true
 	}
 	clear(seen)

@@ -122,6 +122,9 @@ func (r *Restorer) Partition(name string, set map[string]string) error {
 func (r *Restorer) Node(n Node) error {
 	n.CPUsAlloc, n.MemAlloc, n.CPUsUsed, n.GresUsed, n.GresCount, n.Jobs, n.Exclusive = 0, 0, nil, nil, nil, nil, false
 	n.gres = capacities(n.Config.Gres)
+	if n.Config.CPUs > MaxNodeCPUs {
+		return fmt.Errorf("node %q: %d CPUs, the limit is MaxNodeCPUs=%d", n.Name, n.Config.CPUs, MaxNodeCPUs)
+	}
 	at, known := r.tx.nodeAt[n.Name]
 	if known == n.Removed {
 		return fmt.Errorf("node %q: it disagrees with the configuration", n.Name)

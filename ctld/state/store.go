@@ -33,6 +33,8 @@ const (
 	// MaxNodes and MaxPartitions bound one configuration.
 	MaxNodes      = 65536
 	MaxPartitions = 4096
+	// MaxNodeCPUs bounds the CPUs of one node, each of which costs a byte wherever they are told apart.
+	MaxNodeCPUs = 1 << 20
 	// KeyAge and BlobAge are how long keys and unreferenced blobs are kept at least, in ms.
 	KeyAge  int64 = 24 * 3600 * 1000
 	BlobAge int64 = 10 * 60 * 1000
