@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -276,6 +277,9 @@ func TestCutFiles(t *testing.T) {
 	second := at + 1 + slices.IndexFunc(rec.moments[at+1:], func(m moment) bool { return m.point == "snapshot-end" })
 	for _, m := range []moment{rec.moments[at], rec.moments[second], last} {
 		state, meta := newestSnapshot(m.files)
+		if state == "" {
+			t.Fatalf("at %s there is no snapshot among %v", m.point, slices.Sorted(maps.Keys(m.files)))
+		}
 		for _, name := range []string{state, meta} {
 			data := m.files[name]
 			for _, n := range []int{0, len(data) / 2, len(data) - 2} {
@@ -291,7 +295,7 @@ func newestSnapshot(im image) (state, meta string) {
 	var newest uint64
 	for name := range im {
 		var term, index, ms uint64
-		if n, _ := fmt.Sscanf(name, snapshotFolder+"/%d-%d-%d/state.bin", &term, &index, &ms); n == 3 && !strings.Contains(name, ".tmp/") && index >= newest {
+		if n, _ := fmt.Sscanf(name, snapshotFolder+"/%d-%d-%d", &term, &index, &ms); n == 3 && strings.HasSuffix(name, "/state.bin") && !strings.Contains(name, ".tmp/") && index >= newest {
 			newest, state = index, name
 		}
 	}
