@@ -342,11 +342,12 @@ func (r *Replica) Status() Status {
 		LastIndex: ra.LastIndex(),
 	}
 	if s.Role != raft.Leader.String() {
-		last := ra.LastContact()
-		if last.IsZero() { // nobody since it started: what it has is as old as its last entry
-			last = time.UnixMilli(r.machine.View().Time())
+		// Elapsed time, not the wall clock's: that may be set while nothing else happens.
+		since := time.Since(ra.LastContact())
+		if ra.LastContact().IsZero() { // nobody since it started: what it has is as old as its last entry
+			since = r.cfg.Now().Sub(time.UnixMilli(r.machine.View().Time()))
 		}
-		s.ContactMS = max(0, r.cfg.Now().Sub(last).Milliseconds())
+		s.ContactMS = max(0, since.Milliseconds())
 	}
 	return s
 }
