@@ -28,6 +28,7 @@ type network struct {
 	noRaft    map[[2]string]bool // cut for raft alone
 	open      map[[2]string][]net.Conn
 	services  map[string]*PeerService
+	rejoined  func() error // after a rejoin: what the caller gets instead of the answer
 }
 
 func newNetwork() *network {
@@ -157,7 +158,13 @@ func (d *directPeer) Rejoin(ctx context.Context, in *peerpb.RejoinRequest, _ ...
 	if err != nil {
 		return nil, err
 	}
-	return s.Rejoin(ctx, in)
+	resp, err := s.Rejoin(ctx, in)
+	if f := d.n.rejoined; f != nil && err == nil {
+		if err := f(); err != nil {
+			return nil, err
+		}
+	}
+	return resp, err
 }
 
 type pipeListener struct {
@@ -193,6 +200,7 @@ type cluster struct {
 	members map[string]*member
 	tune    func(*Config, *ledger)
 	file    []string // the names in everyone's file; nil for names
+	atEnd   []func()
 }
 
 // memoryDisk keeps log and votes in memory. Snapshots are files: raft's in-memory store shows a
@@ -259,6 +267,9 @@ func (c *cluster) open(name string, disk *stores) (*member, error) {
 }
 
 func (c *cluster) close() {
+	for _, f := range c.atEnd {
+		f()
+	}
 	for _, m := range c.members {
 		if err := m.Close(); err != nil {
 			c.t.Errorf("close %s: %v", m.name, err)

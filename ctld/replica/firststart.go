@@ -143,6 +143,16 @@ func (a answers) history() bool {
 	return false
 }
 
+// votes tells whether this replica is a voter by what one of those asked knows to be agreed on.
+func (a answers) votes() bool {
+	for _, st := range a {
+		if st.GetAskerVotes() {
+			return true
+		}
+	}
+	return false
+}
+
 // silent are those that do not answer.
 func (a answers) silent() (names []string) {
 	for name, st := range a {
@@ -225,11 +235,18 @@ func (r *Replica) mayStart(ctx context.Context, others []string) (bootstrap bool
 	silent := strings.Join(said.silent(), ", ")
 	switch {
 	case said.history():
-		err := r.askRejoin(ctx, said.leaders())
+		// Noted before anything is asked for: the answer may be lost, and the next leader sees a learner only.
+		err := r.noteReturning(said.votes())
+		if err == nil {
+			err = r.askRejoin(ctx, said.leaders())
+		}
 		switch {
 		case err == nil:
 			return false, ""
 		case errors.Is(err, ErrNoMember):
+			if err := r.stores.stable.Set(keyReturning, nil); err != nil {
+				return false, err.Error()
+			}
 			return false, fmt.Sprintf("the cluster does not know %s; take it in with: gctl controller add %s", r.cfg.Name, r.cfg.Name)
 		}
 		return false, fmt.Sprintf("the cluster has a history, and it was not taken back: %v", err)
@@ -263,10 +280,14 @@ func (r *Replica) askRejoinOf(ctx context.Context, name string) error {
 	if err != nil {
 		return fromRPC(err)
 	}
-	if !resp.GetVoter() {
+	return r.noteReturning(resp.GetVoter())
+}
+
+// noteReturning writes down that this replica was a voter and is to be one again.
+func (r *Replica) noteReturning(voter bool) error {
+	if !voter || marked(r.stores.stable, keyReturning) {
 		return nil
 	}
-	// On disk before the first entry is: it must not be forgotten that this one is to vote again.
 	if err := r.stores.stable.Set(keyReturning, []byte{1}); err != nil {
 		return fmt.Errorf("note that this controller was a voter: %w", err)
 	}

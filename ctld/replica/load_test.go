@@ -18,6 +18,7 @@ type load struct {
 	c    *cluster
 	wg   sync.WaitGroup
 	stop chan struct{}
+	once sync.Once
 
 	mu    sync.Mutex
 	acked []string
@@ -30,14 +31,13 @@ func (c *cluster) load() *load {
 	for w := range loadCallers {
 		l.wg.Go(func() { l.call(w) })
 	}
+	c.atEnd = append(c.atEnd, l.end)
 	return l
 }
 
 func (l *load) stopped() bool {
 	select {
 	case <-l.stop:
-		return true
-	case <-l.c.t.Context().Done():
 		return true
 	default:
 		return false
@@ -74,11 +74,15 @@ func (l *load) count() int {
 	return len(l.acked)
 }
 
+func (l *load) end() {
+	l.once.Do(func() { close(l.stop) })
+	l.wg.Wait()
+}
+
 // check ends the load: all that was acknowledged is on each member, once, in one order.
 func (l *load) check() {
 	l.c.t.Helper()
-	close(l.stop)
-	l.wg.Wait()
+	l.end()
 	order := l.c.agree()
 	have := make(map[string]bool, len(order))
 	for _, k := range order {

@@ -194,5 +194,8 @@ func (s *PeerService) Status(_ context.Context, req *peerpb.StatusRequest) (*pee
 	} else if !resp.Member {
 		resp.Member, _ = suffrage(agreed.config, req.GetAsker())
 	}
+	if agreed := r.agreed.Load(); agreed != nil {
+		_, resp.AskerVotes = suffrage(agreed.config, req.GetAsker())
+	}
 	return resp, nil
 }

@@ -228,6 +228,35 @@ func TestEmptiedTwice(t *testing.T) {
 	})
 }
 
+// TestRejoinAnswerLost: the leader has made the emptied voter a learner, the answer is lost, and another leads when
+// it asks again. It must vote again in the end.
+func TestRejoinAnswerLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, nil)
+		defer c.close()
+		c.leader().put(t, "a")
+		c.agree()
+		far := c.followers()[0].name
+		c.crash(far)
+		lost := 0
+		c.net.rejoined = func() error {
+			if lost++; lost > 1 {
+				return nil
+			}
+			if err := c.leader(far).TransferTo(t.Context(), ""); err != nil {
+				t.Error(err)
+			}
+			return errCut
+		}
+		c.restart(far, memoryDisk(t))
+		c.votes(c.names...)
+		if lost < 2 {
+			t.Error("no answer was lost")
+		}
+		c.agree()
+	})
+}
+
 // TestEmptiedWithoutItsTermIsRefused: a folder with a log and no term has lost its votes.
 func TestEmptiedWithoutItsTermIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
