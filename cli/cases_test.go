@@ -3,6 +3,7 @@ package main_test
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,6 +29,79 @@ func TestNodeCases(t *testing.T) {
 	runCases(t, "nodes", "--nodes", "2", "--cpus", "2", "--mem", "1000", "--controllers", "3")
 }
 
+// TestAdminCases runs testdata/admin: what administrators do to the cluster itself, on three controllers.
+func TestAdminCases(t *testing.T) {
+	if os.Getenv("CASES_FOLDER") == "admin" {
+		runScripts(t, "admin")
+		return
+	}
+	if testing.Short() || os.Getenv("CASES_FOLDER") != "" {
+		t.Skip("starts a cluster; not with -short")
+	}
+	me := "nobody"
+	if os.Geteuid() != 0 {
+		me = strconv.Itoa(os.Getuid())
+	}
+	c := startCluster(t, "--nodes", "2", "--cpus", "2", "--mem", "1000", "--controllers", "3", "--set", "Admins="+me, "--set", "LoginNodes=login1")
+	c.layOut(t)
+	c.runAsUser(t, "admin")
+}
+
+// layOut prepares what scripts cannot make: a fourth controller's certificate and grid.conf, and the grid.conf of a
+// login host that has no controller's socket.
+func (c *cluster) layOut(t *testing.T) {
+	t.Helper()
+	adm := filepath.Join(filepath.Dir(c.dir), "adm")
+	if err := os.MkdirAll(filepath.Join(adm, "tls"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	issue := exec.Command(filepath.Join(c.bin, "gctl"), "pki", "issue", "--dir", filepath.Join(c.dir, "ca"), "--role=ctld", "--out", filepath.Join(adm, "tls"), "c4")
+	if out, err := issue.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	text, err := os.ReadFile(filepath.Join(c.dir, "grid.conf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := os.ReadFile(filepath.Join(c.dir, "tls", "ca.pem"))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(adm, "tls", "ca.pem"), ca, 0o644)
+	}
+	ports := freePorts(t, 3)
+	conf := regexp.MustCompile(`(?m)^(TLSDir|IssuerKey|SlurmdSpoolDir)=.*\n`).ReplaceAllString(string(text), "") + "TLSDir=" + filepath.Join(adm, "tls") + "\n"
+	fourth := fmt.Sprintf("%sControllerName=c4 Address=127.0.0.1 Port=%d RaftPort=%d UserPort=%d Socket=%s StateDir=%s\n",
+		conf, ports[0], ports[1], ports[2], filepath.Join(adm, "c4.sock"), filepath.Join(adm, "c4"))
+	remote := regexp.MustCompile(`Socket=\S+`).ReplaceAllString(conf, "Socket=/does/not/exist") +
+		fmt.Sprintf("LoginSocket=%s\nSlurmdSpoolDir=%s\n", filepath.Join(adm, "run", "login.sock"), filepath.Join(adm, "spool", "%n"))
+	if err = errors.Join(err, os.WriteFile(filepath.Join(adm, "c4.conf"), []byte(fourth), 0o644),
+		os.WriteFile(filepath.Join(adm, "remote.conf"), []byte(remote), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	user := regexp.MustCompile(`ControllerName=c2 .*UserPort=(\d+)`).FindSubmatch(text)
+	if user == nil {
+		t.Fatalf("no UserPort in\n%s", text)
+	}
+	t.Setenv("ADM", adm)
+	t.Setenv("C4", fmt.Sprintf("Address=127.0.0.1 Port=%d RaftPort=%d UserPort=%d", ports[0], ports[1], ports[2]))
+	t.Setenv("USERPORT", string(user[1]))
+	for _, p := range []string{adm, filepath.Join(adm, "tls"), filepath.Join(adm, "tls", "c4.key")} {
+		c.own(t, p)
+	}
+}
+
+func freePorts(t *testing.T, n int) (ports []int) {
+	t.Helper()
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports
+}
+
 func runCases(t *testing.T, folder string, flags ...string) {
 	if testing.Short() {
 		t.Skip("starts a cluster; not with -short")
@@ -51,7 +125,7 @@ func runScripts(t *testing.T, folder string) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(e *testscript.Env) error {
-			for _, v := range []string{"GRID_CONF", "PATH", "USER"} {
+			for _, v := range []string{"GRID_CONF", "PATH", "USER", "ADM", "C4", "USERPORT"} {
 				e.Setenv(v, os.Getenv(v))
 			}
 			return nil
@@ -65,7 +139,7 @@ func runScripts(t *testing.T, folder string) {
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"setid": cmdSetID, "limit": cmdLimit, "mem": cmdMem, "array": cmdArray, "refusedarray": cmdRefusedArray,
 			"code": cmdCode, "until": cmdUntil, "untilfile": cmdUntilFile, "ends": cmdEnds, "crlf": cmdCRLF,
-			"restart": cmdRestart,
+			"restart": cmdRestart, "addfourth": cmdAddFourth, "revoke": cmdRevoke,
 		},
 	})
 }
@@ -210,4 +284,19 @@ func cmdRestart(ts *testscript.TestScript, neg bool, args []string) {
 		}
 	}
 	ts.Fatalf("%s did not come back", args[0])
+}
+
+// addfourth: c4 is taken in and made a voter.
+func cmdAddFourth(ts *testscript.TestScript, neg bool, args []string) {
+	ts.Check(ts.Exec("gctl", append([]string{"controller", "add", "c4", "--promote", "--timeout=60s"}, strings.Fields(os.Getenv("C4"))...)...))
+}
+
+// revoke NAMES: the token for these names is taken back.
+func cmdRevoke(ts *testscript.TestScript, neg bool, args []string) {
+	ts.Check(ts.Exec("gctl", "node", "tokens"))
+	id := regexp.MustCompile(`(?m)^(\S+) +node +` + args[0] + ` `).FindStringSubmatch(ts.ReadFile("stdout"))
+	if id == nil {
+		ts.Fatalf("no token for %s in\n%s", args[0], ts.ReadFile("stdout"))
+	}
+	ts.Check(ts.Exec("gctl", "node", "revoke", id[1]))
 }

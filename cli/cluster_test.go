@@ -233,7 +233,7 @@ func (c *cluster) runAsUser(t *testing.T, folder string) {
 	}
 	filepath.Walk(scripts, func(p string, _ os.FileInfo, _ error) error { return os.Chmod(p, 0o755) })
 	cmd := exec.Command(copyOf, "-test.run=^"+t.Name()+"$", "-test.v", "-test.parallel=8", "-test.timeout=10m")
-	if folder == "nodes" { // they change nodes: one at a time
+	if folder == "nodes" || folder == "admin" { // they change nodes and controllers: one at a time
 		cmd.Args = append(cmd.Args, "-test.parallel=1")
 	}
 	if p := os.Getenv("CASES_RUN"); p != "" {
@@ -243,6 +243,9 @@ func (c *cluster) runAsUser(t *testing.T, folder string) {
 	cmd.Env = append(c.environ(work), "CASES_FOLDER="+folder, "CASES_WORK="+work)
 	if c.root {
 		cmd.Env = append(cmd.Env, "CASES_ROOT=1")
+	}
+	for _, v := range []string{"ADM", "C4", "USERPORT"} {
+		cmd.Env = append(cmd.Env, v+"="+os.Getenv(v))
 	}
 	cmd.SysProcAttr = c.asUser()
 	stop := c.serveRestarts(work)

@@ -27,7 +27,7 @@ func (c *call) ping([]string) int {
 	wg.Wait()
 	var seen *ctldpb.PingResponse
 	for _, a := range answers {
-		if a != nil && (seen == nil || a.Role == "leader") {
+		if a != nil && (seen == nil || a.Role == "leader" || seen.Role == "blank") {
 			seen = a
 		}
 	}
@@ -41,7 +41,7 @@ func (c *call) ping([]string) int {
 			}
 		}
 		state := "DOWN"
-		if answers[i] != nil || peerUp(seen, t.Name) {
+		if a := answers[i]; a != nil && a.Role != "blank" || a == nil && peerUp(seen, t.Name) {
 			state, code = "UP", 0
 		}
 		fmt.Fprintf(c.env.Stdout, "Slurmctld(%s) at %s is %s\n", rank, t.Name, state)

@@ -245,6 +245,10 @@ func (c *call) do(words []string) int {
 	args := words[1:]
 	if v.options != nil {
 		var err error
+		if len(args) > 0 && (args[len(args)-1] == "--help" || args[len(args)-1] == "-h") {
+			c.wordHelp(v)
+			return 0
+		}
 		if given, args, err = getopt.Parse(v.options, args, getopt.Permute); err != nil {
 			c.env.Errorf("%s: %v", v.name, err)
 			c.env.Errorf("write: %s %s %s", c.env.Name, v.name, v.args)
@@ -258,6 +262,15 @@ func (c *call) do(words []string) int {
 		return v.runGiven(c, given, args)
 	}
 	return v.run(c, args)
+}
+
+// wordHelp says how a word with options of its own is used.
+func (c *call) wordHelp(v *verb) {
+	m := getopt.Manual{Name: c.env.Name, Summary: v.help, Options: v.options, Example: c.env.Name + " " + v.name}
+	for form := range strings.SplitSeq(v.args, " | ") {
+		m.Synopsis = append(m.Synopsis, v.name+" "+form)
+	}
+	io.WriteString(c.env.Stdout, m.Help(c.env.Name))
 }
 
 // connect makes the client when it is first needed.
