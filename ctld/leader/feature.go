@@ -11,7 +11,7 @@ import (
 // featureInterval is how often the leader looks whether all members know more than the state uses, and
 // featureWait how long they have to answer.
 const (
-	featureInterval = 5 * time.Second
+	featureInterval = time.Second
 	featureWait     = 2 * time.Second
 )
 

@@ -260,3 +260,32 @@ func TestStartThatHangsIsEnded(t *testing.T) {
 		})
 	}
 }
+
+// TestOrdersForAnEarlierRun: orders that come late, for a run that is over, do nothing to the next one.
+func TestOrdersForAnEarlierRun(t *testing.T) {
+	inBubble(t, func(h *host, c *controller) {
+		defer h.agent()()
+		now := batch(7)
+		now.Run = 1
+		old := keyToPB(batch(7))
+		s, st := running(h, c, now)
+		for _, how := range []nodepb.Kill_How{nodepb.Kill_TERMINATE, nodepb.Kill_KILL, nodepb.Kill_SIGNAL} {
+			s.kill(&nodepb.Kill{Key: old, How: how, Signal: 9, KillWaitMs: 1})
+			if r := s.killed(); r.Found || r.Error != "" {
+				t.Errorf("%v: %v", how, r)
+			}
+		}
+		s.send(&nodepb.ControllerMessage{Of: &nodepb.ControllerMessage_Forget{Forget: &nodepb.Forget{Keys: []*nodepb.StepKey{old}}}})
+		s.send(&nodepb.ControllerMessage{Of: &nodepb.ControllerMessage_Limits{Limits: &nodepb.Limits{Limits: []*nodepb.StepLimit{{Key: old, TimeLimitMs: 1}}}}})
+		s.send(&nodepb.ControllerMessage{Of: &nodepb.ControllerMessage_Acks{Acks: &nodepb.ReportAcks{Keys: []*nodepb.StepKey{old}}}})
+		time.Sleep(time.Minute)
+		for len(st.downs) > 0 {
+			if d := <-st.downs; d.Renew == nil {
+				t.Errorf("the shepherd was told %+v", d)
+			}
+		}
+		if asked := h.launcher.asked(func(r launch.Request) bool { return r.Kill != nil || r.Signal != nil || r.Release != nil }); !st.alive() || len(asked) != 0 {
+			t.Errorf("alive %v, the launcher was asked %+v", st.alive(), asked)
+		}
+	})
+}
