@@ -16,6 +16,7 @@ import (
 	"github.com/tensorgrid/tensorgrid/api/nodepb"
 	"github.com/tensorgrid/tensorgrid/api/peerpb"
 	"github.com/tensorgrid/tensorgrid/internal/authn"
+	"github.com/tensorgrid/tensorgrid/internal/fault"
 )
 
 // Waits between tries while a leader is being elected.
@@ -126,7 +127,7 @@ func via[Req any, Resp proto.Message, PReq interface {
 func (s *Server) Forwarding() grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 		here := func(ctx context.Context) (any, error) {
-			resp, err := next(ctx, req)
+			resp, err := decide(info.FullMethod, func() (any, error) { return next(ctx, req) })
 			c, _ := authn.FromContext(ctx)
 			s.record(ctx, info.FullMethod, c, "", req, resp, err)
 			return resp, err
@@ -145,6 +146,24 @@ func (s *Server) Forwarding() grpc.UnaryServerInterceptor {
 			return s.send(ctx, peer, info.FullMethod, req.(proto.Message), c)
 		})
 	}
+}
+
+// decide runs a call that changes something between the points where tests break the program: before it is
+// proposed, and when it is done and not answered yet.
+func decide[T any](method string, call func() (T, error)) (out T, err error) {
+	if !audited[method] {
+		return call()
+	}
+	if err = fault.Point("server.before-propose"); err != nil {
+		return out, refuse(codeNoLeader, err.Error())
+	}
+	if out, err = call(); err != nil {
+		return out, err
+	}
+	if err = fault.Point("server.before-reply"); err != nil {
+		return out, refuse(codeUnknown, err.Error())
+	}
+	return out, nil
 }
 
 // giveKeys makes repeating safe for submissions that came without a key.
@@ -203,6 +222,9 @@ func (s *Server) atLeaderAs(ctx context.Context, c authn.Caller, repeat bool,
 			var peer peerpb.PeerClient
 			if peer, err = s.Peers.Peer(name); err == nil {
 				resp, err = s.whileLeads(ctx, name, func(ctx context.Context) (any, error) { return there(ctx, peer, c) })
+			} else {
+				// It joined at run time, and this controller has not come so far in the log. Nothing was done.
+				err = refuse(codeNoLeader, err.Error())
 			}
 		default:
 			err = last
@@ -372,7 +394,11 @@ func (s *Server) forwarded(ctx context.Context, req *peerpb.ForwardRequest) (pro
 	if _, self := s.Log.Leader(); !self {
 		return nil, refuse(codeNotLeader, "")
 	}
-	in, out, err := r.call(s, authn.NewContext(ctx, c), req.Request)
+	var in proto.Message
+	out, err := decide(req.Method, func() (out proto.Message, err error) {
+		in, out, err = r.call(s, authn.NewContext(ctx, c), req.Request)
+		return out, err
+	})
 	if req.Method != outputMethod { // its stream has a line where the user is
 		s.record(ctx, req.Method, c, from.Name, in, out, err)
 	}
