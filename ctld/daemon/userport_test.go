@@ -168,6 +168,48 @@ func TestUserPort(t *testing.T) {
 	}
 }
 
+// TestUserPortByWallet: a wallet that stands for a user is that user; another one only looks.
+func TestUserPortByWallet(t *testing.T) {
+	key := func(digit string) *authn.WalletKey {
+		k, err := authn.ParseWalletKey(strings.Repeat(digit, 64))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	known, stranger := key("1"), key("2")
+	p := newPorch(t, "Wallets="+known.Address()+"=nobody\n")
+	p.launch(Options{Config: p.cfg, Name: "c1"})
+	p.leader("c1")
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	user := ctldpb.NewControllerClient(p.dial(authn.WalletDialOptions(known, "hall", time.Now)...))
+	job := &ctldpb.SubmitRequest{Spec: &ctldpb.JobSpec{WorkDir: "/tmp", Script: []byte("#!/bin/sh\n")}}
+	if _, err := user.Submit(ctx, job); err != nil {
+		t.Errorf("the user's wallet: %v", err)
+	}
+	s, err := user.ListJobs(ctx, &ctldpb.ListJobsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if page, err := s.Recv(); err != nil || len(page.Jobs) != 1 || page.Jobs[0].User != "nobody" {
+		t.Errorf("%v %v", page, err)
+	}
+	other := ctldpb.NewControllerClient(p.dial(authn.WalletDialOptions(stranger, "hall", time.Now)...))
+	if who, err := other.Ping(ctx, &ctldpb.PingRequest{}); err != nil || who.Caller.Role != "wallet" || who.Caller.Wallet != stranger.Address() {
+		t.Errorf("%v %v", who, err)
+	}
+	if nodes, err := other.ListNodes(ctx, &ctldpb.ListNodesRequest{}); err != nil || len(nodes.Nodes) != 4 {
+		t.Errorf("%v %v", nodes, err)
+	}
+	if _, err := other.ListPartitions(ctx, &ctldpb.ListPartitionsRequest{}); err != nil {
+		t.Error(err)
+	}
+	if _, err := other.Submit(ctx, job); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("a stranger's job: %v", err)
+	}
+}
+
 // TestUserPortJoinAndRenew: a daemon without a certificate gets one by a token that is used up by it, and
 // renews it on the daemons' port.
 func TestUserPortJoinAndRenew(t *testing.T) {
