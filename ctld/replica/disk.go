@@ -44,6 +44,7 @@ type entrySize struct {
 
 // pendingWrite is a write that has not come back.
 type pendingWrite struct {
+	id    uint64
 	what  string
 	since time.Time
 }
@@ -100,7 +101,7 @@ func (d *disk) write(what, before, after string, f func() error) error {
 	d.mu.Lock()
 	d.next++
 	id := d.next
-	d.pending[id] = pendingWrite{what, time.Now()}
+	d.pending[id] = pendingWrite{id, what, time.Now()}
 	d.mu.Unlock()
 	err := safely(func() error {
 		if err := d.point(before); err != nil {

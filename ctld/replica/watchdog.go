@@ -47,12 +47,15 @@ const (
 type dogs struct {
 	tuning sync.Mutex // raft's settings are read and written under it
 
-	aside   atomic.Bool // this replica has given its term up while its disk hung
-	stalled uint64      // of the write that leadership was handed over for: its start, Unix ns
-	low     time.Time   // since when too little is free; zero = enough is
-	quiet   bool        // raft does not stand for election
-	handed  time.Time   // when leadership was last handed over for lack of space
-	blind   bool        // that the free space is not known was logged
+	aside  atomic.Bool   // this replica has given its term up while its disk hung
+	write  uint64        // the write that is watched
+	waited time.Duration // how long that has been seen under way
+	ticked time.Time     // when it was last looked at
+	told   bool          // leadership was handed over because of it
+	low    time.Time     // since when too little is free; zero = enough is
+	quiet  bool          // raft does not stand for election
+	handed time.Time     // when leadership was last handed over for lack of space
+	blind  bool          // that the free space is not known was logged
 
 	lag      map[string]standstill
 	lagMoved time.Time   // when leadership came here, or was last moved away because of lag
@@ -104,8 +107,8 @@ func (r *Replica) watch() {
 // watchStall looks at the write that is under way for the longest.
 func (r *Replica) watchStall(now time.Time) (stalled bool) {
 	w, ok := r.disk.oldest()
-	took := now.Sub(w.since)
-	if !ok || took < stallAside {
+	took := r.dogs.see(w, ok, now)
+	if took < stallAside {
 		r.resume()
 		return false
 	}
@@ -113,14 +116,29 @@ func (r *Replica) watchStall(now time.Time) (stalled bool) {
 		r.halt(fmt.Errorf("raft log %s: %s has been under way for %v: %w", r.disk.path, w.what, took.Round(time.Second), ErrDiskHangs))
 		return true
 	}
-	if id := uint64(w.since.UnixNano()); r.dogs.stalled != id {
-		r.dogs.stalled = id
+	if !r.dogs.told {
+		r.dogs.told = true
 		r.log.Warn("a write to the raft log takes long", "what", w.what, "path", r.disk.path, "took", took)
 		if r.raft.State() == raft.Leader {
 			r.task(r.stepAside)
 		}
 	}
 	return true
+}
+
+// see counts how long a write is under way. Time in which this process did not run, because it was stopped or its
+// machine was, is not the disk's: a look counts for two at most.
+func (d *dogs) see(w pendingWrite, ok bool, now time.Time) time.Duration {
+	switch {
+	case !ok:
+		d.write, d.waited = 0, 0
+	case d.write != w.id:
+		d.write, d.told, d.waited = w.id, false, min(now.Sub(w.since), watchEvery)
+	default:
+		d.waited += min(now.Sub(d.ticked), 2*watchEvery)
+	}
+	d.ticked = now
+	return d.waited
 }
 
 // stepAside gives leadership up while raft's own loop waits for the disk and can be told nothing: this

@@ -349,3 +349,59 @@ func TestStuckFollower(t *testing.T) {
 }
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+
+// TestStoppedProcess: a process that was stopped for a minute in the middle of a write has no hung disk.
+func TestStoppedProcess(t *testing.T) {
+	var d dogs
+	now := time.Now()
+	w := pendingWrite{id: 1, since: now}
+	look := func(after time.Duration) time.Duration {
+		now = now.Add(after)
+		return d.see(w, true, now)
+	}
+	look(watchEvery)
+	if took := look(time.Minute); took >= stallAside {
+		t.Errorf("a stopped process: %v", took)
+	}
+	for range 30 {
+		look(watchEvery)
+	}
+	if took := look(watchEvery); took < stallEnd {
+		t.Errorf("a disk that hangs for 15 s: %v", took)
+	}
+	w = pendingWrite{id: 2, since: now}
+	if took := look(watchEvery); took > watchEvery {
+		t.Errorf("the next write: %v", took)
+	}
+}
+
+// TestLogShrinksUnderUs: a log file that somebody cuts while it is in use ends the replica with words. The
+// file is mapped, and the process would die of it.
+func TestLogShrinksUnderUs(t *testing.T) {
+	dir := t.TempDir()
+	r, _, err := lone(t, dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-r.Leadership()
+	for i := range 20 {
+		if _, err := r.Propose(t.Context(), submit(fmt.Sprint(i)), blob(20<<10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Truncate(filepath.Join(dir, logFile), 8192); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		if _, err := r.Propose(t.Context(), submit("after"), blob(20<<10)); err != nil {
+			break
+		}
+	}
+	select {
+	case err := <-r.Fatal():
+		mention(t, err, filepath.Join(dir, logFile), "move")
+	case <-time.After(10 * time.Second):
+		t.Error("it did not end")
+	}
+	_ = r.Close()
+}
