@@ -286,9 +286,18 @@ func cmdRestart(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Fatalf("%s did not come back", args[0])
 }
 
-// addfourth: c4 is taken in and made a voter.
+// addfourth: c4, which was started just now, is taken in and made a voter.
 func cmdAddFourth(ts *testscript.TestScript, neg bool, args []string) {
-	ts.Check(ts.Exec("gctl", append([]string{"controller", "add", "c4", "--promote", "--timeout=60s"}, strings.Fields(os.Getenv("C4"))...)...))
+	add := append([]string{"controller", "add", "c4", "--promote", "--timeout=60s"}, strings.Fields(os.Getenv("C4"))...)
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		err := ts.Exec("gctl", add...)
+		if err == nil {
+			return
+		}
+		if !strings.Contains(ts.ReadFile("stderr"), "does not answer at") || time.Now().After(end) {
+			ts.Fatalf("%v", err)
+		}
+	}
 }
 
 // revoke NAMES: the token for these names is taken back.
