@@ -405,3 +405,36 @@ func TestLogShrinksUnderUs(t *testing.T) {
 	}
 	_ = r.Close()
 }
+
+// TestLeaderMovesForStuckVoter: a voter answers, and the leader cannot bring its log any further; the third
+// one can.
+func TestLeaderMovesForStuckVoter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, nil)
+		defer c.close()
+		old := c.leader()
+		time.Sleep(lagPause) // it has just come into office
+		stuck := c.followers()[0]
+		c.net.cutRaft(old.name, stuck.name, true)
+		begin := time.Now()
+		for i := 0; time.Since(begin) < 30*time.Second; i++ {
+			if lead := c.leader(); lead != old {
+				break
+			}
+			_, _ = c.leader().Propose(t.Context(), submit(fmt.Sprint(i)))
+			time.Sleep(100 * time.Millisecond)
+		}
+		next := c.leader()
+		if next == old || next == stuck {
+			t.Fatalf("%s leads, %s led, %s is stuck", next.name, old.name, stuck.name)
+		}
+		if d := time.Since(begin); d < lagAfter/2 || d > 2*lagAfter {
+			t.Errorf("leadership moved after %v", d)
+		}
+		if _, err := next.Propose(t.Context(), submit("after")); err != nil {
+			t.Fatal(err)
+		}
+		c.net.cutRaft(old.name, stuck.name, false)
+		c.agree()
+	})
+}
