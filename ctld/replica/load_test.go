@@ -1,11 +1,11 @@
 package replica
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -121,20 +121,30 @@ func statusBy(name string) *peerpb.StatusRequest { return &peerpb.StatusRequest{
 
 // lines is a log that tests read.
 type lines struct {
-	mu sync.Mutex
-	to *[]string
+	mu   sync.Mutex
+	have []string
 }
 
 func (l *lines) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for line := range bytes.Lines(b) {
-		*l.to = append(*l.to, string(line))
-	}
+	l.have = append(l.have, string(b))
 	return len(b), nil
 }
 
-func collect(to *[]string) *slog.Logger { return slog.New(slog.NewTextHandler(&lines{to: to}, nil)) }
+// count is how many lines hold a text.
+func (l *lines) count(text string) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, line := range l.have {
+		if strings.Contains(line, text) {
+			n++
+		}
+	}
+	return n
+}
+
+func (l *lines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
 // ended waits until a replica has ended, and gives the reason.
 func (m *member) ended(t *testing.T) error {

@@ -194,16 +194,10 @@ func (r *Replica) markRemoved() {
 	}
 }
 
-// returnToVote asks the leader to make this replica a voter again that it was before its folder was emptied.
+// returnToVote asks the leader to make this replica a voter again that it was before its folder was emptied. Only
+// the leader knows whether that is done: this one's own log still goes through the times when it was a voter.
 func (r *Replica) returnToVote() {
-	now := r.agreed.Load()
-	if now == nil || !marked(r.stores.stable, keyReturning) {
-		return
-	}
-	if _, votes := suffrage(now.config, r.cfg.Name); votes {
-		if err := r.stores.stable.Set(keyReturning, nil); err != nil {
-			r.log.Error("that this controller votes again could not be written down", "error", err)
-		}
+	if !marked(r.stores.stable, keyReturning) {
 		return
 	}
 	name, _ := r.Leader()
@@ -216,7 +210,11 @@ func (r *Replica) returnToVote() {
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, rejoinFor)
 	defer cancel()
-	if _, err := client.Rejoin(ctx, r.rejoinRequest(true)); err != nil {
+	if _, err := client.Rejoin(ctx, r.rejoinRequest(true)); err != nil && !errors.Is(fromRPC(err), ErrIsMember) {
 		r.log.Debug("not a voter again yet", "error", err)
+		return
+	}
+	if err := r.stores.stable.Set(keyReturning, nil); err != nil {
+		r.log.Error("that this controller votes again could not be written down", "error", err)
 	}
 }

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -73,6 +74,10 @@ func (c *cluster) votes(names ...string) {
 			return
 		}
 		time.Sleep(100 * time.Millisecond)
+	}
+	for _, name := range names {
+		m := c.members[name]
+		c.t.Logf("%+v knows %+v, returning %v", m.Status(), m.Members(), marked(m.disk.stable, keyReturning))
 	}
 	c.t.Fatalf("%v are not voters after a minute: %+v", names, have)
 }
@@ -158,8 +163,8 @@ func TestTwoEmptied(t *testing.T) {
 		defer c.close()
 		c.leader().put(t, "a", "b")
 		c.agree()
-		var logs []string
-		c.tune = func(cfg *Config, _ *ledger) { cfg.Logger = collect(&logs) }
+		var logs lines
+		c.tune = func(cfg *Config, _ *ledger) { cfg.Logger = logs.logger() }
 		for _, m := range c.followers() {
 			c.crash(m.name)
 			c.restart(m.name, memoryDisk(t))
@@ -177,12 +182,7 @@ func TestTwoEmptied(t *testing.T) {
 		if n != 2 {
 			t.Errorf("%d wait", n)
 		}
-		said := 0
-		for _, l := range logs {
-			if strings.Contains(l, "takes no part yet") {
-				said++
-			}
-		}
+		said := logs.count("takes no part yet")
 		if said < 8 || said > 14 {
 			t.Errorf("two replicas that wait for five minutes say so %d times", said)
 		}
@@ -223,6 +223,25 @@ func TestEmptiedTwice(t *testing.T) {
 			c.restart(far, memoryDisk(t))
 			time.Sleep(after)
 		}
+		c.votes(c.names...)
+		c.agree()
+	})
+}
+
+// TestSlowReturn: the emptied voter applies the log slowly, and its log begins with the time when it was a voter. It must
+// not take that for the present.
+func TestSlowReturn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, nil)
+		defer c.close()
+		for i := range 300 {
+			c.leader().put(t, fmt.Sprint(i))
+		}
+		c.agree()
+		far := c.followers()[0].name
+		c.crash(far)
+		c.tune = func(_ *Config, l *ledger) { l.delay = func() { time.Sleep(10 * time.Millisecond) } }
+		c.restart(far, memoryDisk(t))
 		c.votes(c.names...)
 		c.agree()
 	})
