@@ -14,7 +14,7 @@ MAINS := grid:./cli gctld:./ctld gnoded:./nodeagent gnode-launch:./nodeagent/lau
 BINS  := $(foreach m,$(MAINS),$(BIN)/$(firstword $(subst :, ,$(m))))
 LINKS := gsub gqueue gcancel ginfo gacct gctl sbatch squeue scancel sinfo sacct scontrol
 
-.PHONY: help build test race lint proto man e2e bench bench-submit bench-launch bench-slurm-install cover fuzz demo install check clean need-go
+.PHONY: help build test race lint proto man e2e robust robust-failover robust-agent robust-members bench bench-submit bench-launch bench-slurm-install cover fuzz demo install check clean need-go
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,21 @@ man: need-go ## write the generated manual pages again
 
 e2e: need-go ## the user cases against a real cluster on loopback
 	$(GO) test -count=1 -v -run "Cases|Killed|Reconfigure" ./cli
+
+ROBUST := $(GO) test -count=1 -v -timeout 60m ./internal/robust -robust
+
+robust: need-go ## random faults under load for ROBUST_TIME (15m), seed after seed from SEED (root)
+	$(ROBUST) -run 'TestRobust$$' -robust-time $(or $(ROBUST_TIME),15m) -robust-seed $(or $(SEED),0)
+
+robust-failover: need-go ## the leader killed under submissions, beside Slurm's where it is installed (root)
+	$(ROBUST) -run 'TestFailover|TestAllKilled|TestSlurm'
+
+robust-agent: need-go ## no leader, silent agents, read-only spools, stale orders, nodes cut off, reboots (root)
+	$(ROBUST) -run 'TestNoLeader|TestBlackHole|TestReadOnly|TestStale|TestReboot|TestCutOff'
+
+robust-members: need-go ## controllers come and go, emptied disks, backups, certificates, old logs (root)
+	$(ROBUST) -run 'TestMembers|TestRemoved|TestEmptied|TestBackup|TestRenewal|TestStranger'
+	$(GO) test -count=1 -v -run 'Golden|Newer|Levels' ./ctld/fsm
 
 bench: bench-submit bench-launch ## all benchmarks, each beside its baseline in the same run
 

@@ -343,7 +343,7 @@ func TestStaleCancel(t *testing.T) {
 
 // TestReboot: a node comes up with another boot id: nothing of it lives, its job starts again at once.
 func TestReboot(t *testing.T) {
-	long(t)
+	smoke(t)
 	c := start(t, layout{controllers: 3, nodes: 2})
 	c.setNode("n2", map[string]string{"State": "DRAIN", "Reason": "the job is to run on n1"})
 	spec := c.spec("j", c.gate("end", 0))

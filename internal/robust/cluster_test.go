@@ -61,6 +61,7 @@ type cluster struct {
 	names   []string
 	proc    map[string]*process
 	links   map[[2]string][]*link // from, to
+	joined  []string              // spare controllers that are members by now
 	quit    chan struct{}
 	trouble bool // keep the folder
 	mu      sync.Mutex
@@ -352,11 +353,15 @@ func (c *cluster) confText(self string) string {
 	for _, line := range c.set {
 		fmt.Fprintln(&b, line)
 	}
-	for _, n := range c.names[:c.controllers] {
-		b.WriteString(c.controllerLine(self, n))
-	}
+	known := slices.Clone(c.names[:c.controllers])
 	if i := slices.Index(c.names, self); i >= c.controllers {
-		b.WriteString(c.controllerLine(self, self))
+		known = append(known, c.joined...)
+		if !slices.Contains(known, self) {
+			known = append(known, self)
+		}
+	}
+	for _, n := range known {
+		b.WriteString(c.controllerLine(self, n))
 	}
 	for i := range c.nodes {
 		fmt.Fprintf(&b, "NodeName=%s NodeHostname=localhost NodeAddr=127.0.0.1 CPUs=%d RealMemory=64000\n", node(i), c.cpus)

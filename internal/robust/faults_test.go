@@ -41,7 +41,7 @@ type chance struct {
 
 // Troubles of controllers, one at a time: no more than a minority is broken. And those of nodes.
 var (
-	ofControllers = []chance{{"kill", 20}, {"stop", 12}, {"link", 12}, {"isolate", 8}, {"slow", 6}, {"killed-at", 20}, {"error-at", 8},
+	ofControllers = []chance{{"kill", 20}, {"stop", 12}, {"link", 8}, {"pair", 6}, {"isolate", 8}, {"slow", 6}, {"killed-at", 20}, {"error-at", 8},
 		{"sleep-at", 6}, {"full-disk", 6}, {"clock", 8}, {"transfer", 8}, {"kill-all", 3}, {"member", 4}, {"empty", 3}}
 	ofNodes = []chance{{"kill", 20}, {"kill-launcher", 10}, {"stop", 10}, {"isolate", 20}, {"slow", 6}, {"killed-at", 20}, {"launcher-killed-at", 8},
 		{"sleep-at", 6}, {"reboot", 6}, {"clock", 6}, {"kill-both", 8}}
@@ -87,7 +87,7 @@ func plan(rng *rand.Rand, chances []chance, targets, others, points []string) tr
 	switch t.what {
 	case "stop":
 		t.hold = far
-	case "isolate", "link":
+	case "isolate", "link", "pair":
 		t.hold = far
 		t.arg = t.mode.String()
 	case "killed-at":
@@ -104,7 +104,7 @@ func plan(rng *rand.Rand, chances []chance, targets, others, points []string) tr
 			t.arg = "+" + t.arg
 		}
 	}
-	if t.what != "link" {
+	if t.what != "link" && t.what != "pair" {
 		t.other = ""
 	}
 	return t
@@ -179,6 +179,12 @@ func (c *cluster) do(t trouble) error {
 		}
 		c.link(t.target, t.other, t.mode)
 		defer c.link(t.target, t.other, passing)
+	case "pair":
+		if t.other == t.target {
+			return nil
+		}
+		c.both(t.target, t.other, t.mode)
+		defer c.both(t.target, t.other, passing)
 	case "isolate":
 		c.isolate(t.target, t.mode)
 		defer c.isolate(t.target, passing)

@@ -94,6 +94,15 @@ func needRoot(t testing.TB) {
 	}
 }
 
+// smoke is for what takes seconds: "make test" runs it.
+func smoke(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("starts a cluster; not with -short")
+	}
+	needRoot(t)
+}
+
 // long skips what takes minutes unless it was asked for.
 func long(t testing.TB) {
 	t.Helper()
