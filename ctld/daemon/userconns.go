@@ -14,12 +14,15 @@ const maxUserConns = 1024
 
 // userConns is how many connections one user may have: maxUserConns, or a quarter of the files that
 // this process may open.
-func userConns() int {
+func userConns() int { return fileShare(maxUserConns) }
+
+// fileShare is most, or a quarter of the files that this process may open if that is less.
+func fileShare(most int) int {
 	var files syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
-		return maxUserConns
+		return most
 	}
-	return int(min(maxUserConns, max(files.Cur/4, 1)))
+	return int(min(uint64(most), max(files.Cur/4, 1)))
 }
 
 // userListener closes connections of a user who has too many.

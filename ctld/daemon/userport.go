@@ -45,7 +45,7 @@ type bounds struct {
 }
 
 func remoteBounds() bounds {
-	return bounds{min(remoteConns, 4*userConns()), remoteConnsOf, remoteCalls, remoteCallsOf, remoteArriving, remoteArrivingOf, remoteArriveWithin}
+	return bounds{fileShare(remoteConns), remoteConnsOf, remoteCalls, remoteCallsOf, remoteArriving, remoteArrivingOf, remoteArriveWithin}
 }
 
 // tally counts things in all and by address.

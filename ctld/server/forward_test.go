@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,19 +34,26 @@ type direct struct {
 	peerpb.PeerClient
 	to    *Server
 	as    authn.Caller
+	mu    sync.Mutex
 	calls int
 	fail  []error
 	after []error // the call is carried out, the answer is lost
 }
 
 func (d *direct) Forward(ctx context.Context, req *peerpb.ForwardRequest, _ ...grpc.CallOption) (*peerpb.ForwardResponse, error) {
+	d.mu.Lock()
 	d.calls++
+	var fail error
 	if len(d.fail) > 0 {
-		err := d.fail[0]
-		d.fail = d.fail[1:]
-		return nil, err
+		fail, d.fail = d.fail[0], d.fail[1:]
+	}
+	d.mu.Unlock()
+	if fail != nil {
+		return nil, fail
 	}
 	resp, err := d.to.Forward(authn.NewContext(ctx, d.as), proto.Clone(req).(*peerpb.ForwardRequest))
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if len(d.after) > 0 {
 		lost := d.after[0]
 		d.after = d.after[1:]
