@@ -60,7 +60,7 @@ robust-failover: need-go ## the leader killed under submissions, beside Slurm's 
 	$(ROBUST) -run 'TestFailover|TestAllKilled|TestSlurm'
 
 robust-agent: need-go ## no leader, silent agents, read-only spools, stale orders, nodes cut off, reboots (root)
-	$(ROBUST) -run 'TestNoLeader|TestBlackHole|TestReadOnly|TestStale|TestReboot|TestCutOff'
+	$(ROBUST) -run 'TestNoLeader|TestBlackHole|TestReadOnly|TestStale|TestReboot|TestCutOff|TestStopped'
 
 robust-members: need-go ## controllers come and go, emptied disks, backups, certificates, old logs (root)
 	$(ROBUST) -run 'TestMembers|TestRemoved|TestEmptied|TestBackup|TestRenewal|TestStranger'
