@@ -151,12 +151,12 @@ func inspect(path string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "gctld: %v\n", err)
 		return 1
 	}
-	fmt.Fprintf(stdout, "check    ok\n")
+	fmt.Fprintf(stdout, "%-11s ok\n", "check")
 	return 0
 }
 
 func (b *backupInfo) print(w io.Writer, path string) {
-	line := func(key string, value any) { fmt.Fprintf(w, "%-8s %v\n", key, value) }
+	line := func(key string, value any) { fmt.Fprintf(w, "%-11s %v\n", key, value) }
 	line("file", path)
 	line("version", b.header.Version)
 	line("cluster", b.cluster)

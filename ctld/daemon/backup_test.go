@@ -79,7 +79,7 @@ func TestBackupAndRestore(t *testing.T) {
 	last := h.submit("c1") // after the backup
 	one.end(t)
 	code, text := gctld(t, "--inspect", file)
-	for _, want := range []string{"cluster  hall", "jobs     3 (3 pending, 0 running)", fmt.Sprintf("sha256   %x", sum), "check    ok"} {
+	for _, want := range []string{"cluster     hall", "jobs        3 (3 pending, 0 running)", fmt.Sprintf("sha256      %x", sum), "check       ok"} {
 		if code != 0 || !strings.Contains(text, want) {
 			t.Errorf("code %d, %q is not in\n%s", code, want, text)
 		}
@@ -135,7 +135,7 @@ func (h *hall) damaged(file string) {
 		if err := os.WriteFile(path, b, 0o600); err != nil {
 			h.t.Fatal(err)
 		}
-		if code, text := gctld(h.t, "--inspect", path); code != 1 || strings.Contains(text, "check    ok") {
+		if code, text := gctld(h.t, "--inspect", path); code != 1 || strings.Contains(text, "check       ok") {
 			h.t.Errorf("%s: %d %s", name, code, text)
 		}
 	}

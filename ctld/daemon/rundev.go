@@ -141,20 +141,24 @@ func (d *devLayout) nodeChildren() []child {
 	return out
 }
 
-// waitReady comes back when every node is ready for jobs.
+// waitReady comes back when every node is ready for jobs. Any controller may say so: one that was removed
+// from the cluster runs no more.
 func (d *devLayout) waitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, devReadyTimeout)
 	defer cancel()
-	conn, err := grpc.NewClient("unix:"+d.path(d.controllerName(0)+".sock"), grpc.WithTransportCredentials(authn.PeerCred()))
-	if err != nil {
-		return err
+	var clients []ctldpb.ControllerClient
+	for i := range d.controllers {
+		conn, err := grpc.NewClient("unix:"+d.path(d.controllerName(i)+".sock"), grpc.WithTransportCredentials(authn.PeerCred()))
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		clients = append(clients, ctldpb.NewControllerClient(conn))
 	}
-	defer conn.Close()
-	client := ctldpb.NewControllerClient(conn)
 	var last error
-	for {
+	for i := 0; ; i++ {
 		call, done := context.WithTimeout(ctx, 2*time.Second)
-		nodes, err := client.ListNodes(call, &ctldpb.ListNodesRequest{}, grpc.WaitForReady(true))
+		nodes, err := clients[i%len(clients)].ListNodes(call, &ctldpb.ListNodesRequest{})
 		done()
 		if err != nil {
 			last = err
