@@ -129,8 +129,9 @@ c1   leader  yes   yes    0       - 1.0         2      37.0G 10.0.0.1:6817
 c2   -       yes   no     -       - -           -          - 10.0.0.2:6817
 c10  learner no    yes 1234    3.4s 1.0         2         5M [fd00::10]:6817
 
-feature level 2, leader c1. LAG: log entries behind the leader. CONTACT: since it
-heard the leader. LEVEL: what its program knows. STATE-FREE: room for its log.
+feature level 2, leader c1
+LAG: log entries behind the leader    CONTACT: since it heard the leader
+LEVEL: newest that its program knows  STATE-FREE: room where its log is
 c2 does not answer: connection refused
 c10 has no ControllerName line in the leader's grid.conf: write one for those that start later
 `

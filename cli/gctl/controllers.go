@@ -310,7 +310,7 @@ func (c *call) controllerStatus(args []string) int {
 		t.row(controllerRow(i)...)
 	}
 	t.write(out)
-	fmt.Fprintf(out, "\nfeature level %d, leader %s. LAG: log entries behind the leader. CONTACT: since it\nheard the leader. LEVEL: what its program knows. STATE-FREE: room for its log.\n",
+	fmt.Fprintf(out, "\nfeature level %d, leader %s\nLAG: log entries behind the leader    CONTACT: since it heard the leader\nLEVEL: newest that its program knows  STATE-FREE: room where its log is\n",
 		res.Feature, render.Or(res.Info.GetLeader(), "none"))
 	for _, i := range res.Controllers {
 		if i.Error != "" {

@@ -25,6 +25,8 @@ const (
 	lastRetry  = time.Hour
 	callLimit  = 30 * time.Second
 	nagEvery   = 24 * time.Hour // how often an end that comes near is said loudly
+	// backdated is how long before their making certificates begin, so that clocks may differ.
+	backdated = 5 * time.Minute
 )
 
 // Home is where a daemon has its certificate and key. An administrator puts them into TLSDir; a daemon that may
@@ -132,7 +134,7 @@ func (r *Renewer) Run(ctx context.Context) {
 			r.Log.Error("the certificate cannot be read", "err", err)
 		case now.Before(due(cert, spread)), now.Before(nextTry) && nextTry.Sub(now) <= lastRetry: // a clock that was set back does not hold it up
 		default:
-			if err = r.renew(ctx, cert); err == nil {
+			if err = r.renew(ctx); err == nil {
 				spread, retry, nextTry = r.Jitter(), firstRetry, time.Time{}
 				break
 			}
@@ -155,16 +157,22 @@ func (r *Renewer) Run(ctx context.Context) {
 	}
 }
 
-func life(cert *x509.Certificate) time.Duration { return cert.NotAfter.Sub(cert.NotBefore) }
+// life is how long a certificate was good when it was given.
+func life(cert *x509.Certificate) time.Duration {
+	if l := cert.NotAfter.Sub(cert.NotBefore); l <= backdated {
+		return l
+	}
+	return cert.NotAfter.Sub(cert.NotBefore) - backdated
+}
 
-// due is two thirds of the life, and up to a twelfth more.
+// due is after two thirds of the life, and up to a twelfth more.
 func due(cert *x509.Certificate, spread float64) time.Time {
 	l := life(cert)
-	return cert.NotBefore.Add(l*2/3 + time.Duration(spread*float64(l/12)))
+	return cert.NotAfter.Add(time.Duration(spread*float64(l/12)) - l/3)
 }
 
 // renew gets a certificate for a new key and puts both in place.
-func (r *Renewer) renew(ctx context.Context, old *x509.Certificate) error {
+func (r *Renewer) renew(ctx context.Context) error {
 	f := folder{dir: r.Home.Dir, name: r.Home.name}
 	_, key, err := ed25519.GenerateKey(r.Rand)
 	if err != nil {
@@ -184,8 +192,8 @@ func (r *Renewer) renew(ctx context.Context, old *x509.Certificate) error {
 	if err != nil {
 		return fmt.Errorf("%w (is the authority being replaced? then ca.pem has to hold the new one too)", err)
 	}
-	if !pair.Cert.NotAfter.After(old.NotAfter) {
-		return fmt.Errorf("the certificate that came ends %s, no later than the one we have", pair.Cert.NotAfter.Format(time.RFC3339))
+	if !r.Now().Before(due(pair.Cert, 0)) {
+		return fmt.Errorf("the certificate that came ends %s: it would be due again at once; is CertLife too short, or a clock wrong?", pair.Cert.NotAfter.Format(time.RFC3339))
 	}
 	if err := f.replace(key, pair.Cert.Raw); err != nil {
 		return err

@@ -175,7 +175,7 @@ func TestRenewRefuses(t *testing.T) {
 		{"another name", func(csr []byte) ([]byte, error) { return signed(ca, csr, authn.RoleNode, "n2", time.Hour) }},
 		{"another authority", func(csr []byte) ([]byte, error) { return signed(foreign, csr, authn.RoleNode, "n1", time.Hour) }},
 		{"another key", func([]byte) ([]byte, error) { return issue(t, ca, time.Hour, 0).Cert.Raw, nil }},
-		{"an earlier end", func(csr []byte) ([]byte, error) { return signed(ca, csr, authn.RoleNode, "n1", time.Minute) }},
+		{"due at once", func(csr []byte) ([]byte, error) { return signedAt(ca, csr, time.Hour, time.Now().Add(-50*time.Minute)) }},
 		{"no certificate", func([]byte) ([]byte, error) { return []byte("x"), nil }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -189,7 +189,7 @@ func TestRenewRefuses(t *testing.T) {
 					der, err := tc.sign(q.Csr)
 					return &nodepb.JoinResponse{Certificate: der}, err
 				}}
-			if err := r.renew(t.Context(), was.Cert); err == nil {
+			if err := r.renew(t.Context()); err == nil {
 				t.Error("it was taken")
 			}
 			if cert, err := authn.LoadCert(filepath.Join(dir, "n1.pem")); err != nil || !cert.Equal(was.Cert) {
@@ -200,10 +200,32 @@ func TestRenewRefuses(t *testing.T) {
 	}
 }
 
+func signedAt(ca *authn.CA, csr []byte, life time.Duration, at time.Time) ([]byte, error) {
+	cert, err := ca.SignCSR(csr, authn.RoleNode, "n1", life, rand.Reader, at)
+	if err != nil {
+		return nil, err
+	}
+	return cert.Raw, nil
+}
+
 func signed(ca *authn.CA, csr []byte, role authn.Role, name string, life time.Duration) ([]byte, error) {
 	cert, err := ca.SignCSR(csr, role, name, life, rand.Reader, time.Now())
 	if err != nil {
 		return nil, err
 	}
 	return cert.Raw, nil
+}
+
+// TestDue: two thirds of what is left when it is given, however short that is.
+func TestDue(t *testing.T) {
+	ca := newCA(t)
+	for _, life := range []time.Duration{time.Minute, 10 * time.Minute, time.Hour, 30 * 24 * time.Hour} {
+		given := time.Now()
+		cert := issue(t, ca, life, 0).Cert
+		for spread, want := range map[float64]time.Duration{0: life * 2 / 3, 1: life * 3 / 4} {
+			if got := due(cert, spread).Sub(given); got < want-2*time.Second || got > want+2*time.Second {
+				t.Errorf("a life of %s with %g: due after %s, want %s", life, spread, got, want)
+			}
+		}
+	}
 }
