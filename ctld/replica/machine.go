@@ -161,11 +161,12 @@ func (a *applier) Restore(rc io.ReadCloser) error {
 	if a.halted != nil {
 		return a.halted
 	}
-	if err := a.pass("replica.restore"); err != nil {
-		return err
-	}
 	counted := &countingReader{r: rc}
-	if err := a.machine.Restore(bufio.NewReaderSize(counted, snapshotBuffer)); err != nil {
+	err := a.pass("replica.restore")
+	if err == nil {
+		err = a.machine.Restore(bufio.NewReaderSize(counted, snapshotBuffer))
+	}
+	if err != nil {
 		if a.running.Load() {
 			a.stop(fmt.Errorf("snapshot from the leader: %w", err))
 		} else {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -25,6 +24,7 @@ type product struct {
 	t       *testing.T
 	dirs    []string
 	members []*Replica
+	all     []Voter
 	// snapshotBytes is the configuration's; 0 = the default.
 	snapshotBytes int64
 }
@@ -36,6 +36,20 @@ func (p *product) voters(lns []net.Listener) (list []Voter) {
 	return list
 }
 
+// start opens one member.
+func (p *product) start(i int, ln net.Listener) *Replica {
+	p.t.Helper()
+	r, err := Open(p.t.Context(), Config{
+		Name: fmt.Sprintf("c%d", i+1), Voters: p.all, Dir: p.dirs[i], Listener: ln, Dial: dialTCP, Bootstrap: true,
+		Peers: func(string) (peerpb.PeerClient, error) { return nil, errCut },
+		Now:   time.Now, Logger: quiet, HeartbeatTimeout: 100 * time.Millisecond, SnapshotBytes: p.snapshotBytes,
+	}, fsm.New(state.New()))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return r
+}
+
 // open starts all on fresh ports and gives the leader.
 func (p *product) open() *Replica {
 	p.t.Helper()
@@ -43,17 +57,9 @@ func (p *product) open() *Replica {
 	for range p.dirs {
 		lns = append(lns, listen(p.t, "127.0.0.1:0"))
 	}
-	p.members = nil
-	for i, dir := range p.dirs {
-		r, err := Open(p.t.Context(), Config{
-			Name: fmt.Sprintf("c%d", i+1), Voters: p.voters(lns), Dir: dir, Listener: lns[i], Dial: dialTCP, Bootstrap: true,
-			Peers: func(string) (peerpb.PeerClient, error) { return nil, errCut },
-			Now:   time.Now, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), HeartbeatTimeout: 100 * time.Millisecond, SnapshotBytes: p.snapshotBytes,
-		}, fsm.New(state.New()))
-		if err != nil {
-			p.t.Fatal(err)
-		}
-		p.members = append(p.members, r)
+	p.members, p.all = nil, p.voters(lns)
+	for i := range p.dirs {
+		p.members = append(p.members, p.start(i, lns[i]))
 	}
 	for end := time.Now().Add(100 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		for _, r := range p.members {
@@ -259,3 +265,116 @@ func TestSaveSnapshotEnds(t *testing.T) {
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
+// TestForgottenReplica: a controller that was not emptied before a cluster was restored has the longer log.
+// The others do not take its state: it ends as soon as they speak to it, and begins again with theirs.
+func TestForgottenReplica(t *testing.T) {
+	root := t.TempDir()
+	p := &product{t: t}
+	for i := range 3 {
+		p.dirs = append(p.dirs, filepath.Join(root, fmt.Sprint(i)))
+	}
+	lead := p.open()
+	must(t, lead, configCommand())
+	kept := must(t, lead, jobCommand("kept"))[0].JobID
+	var out bytes.Buffer
+	if _, err := lead.SaveSnapshot(t.Context(), &out); err != nil {
+		t.Fatal(err)
+	}
+	var later []uint32
+	for i := range 30 {
+		later = append(later, must(t, lead, jobCommand(fmt.Sprint("later", i)))[0].JobID)
+	}
+	for _, r := range p.members {
+		for r.View().Index() < lead.View().Index() {
+			<-r.Changed(r.View().Index())
+		}
+	}
+	p.close()
+	file := filepath.Join(root, "backup")
+	if err := os.WriteFile(file, out.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range p.dirs[:2] {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := RestoreDir(dir, []Voter{{"c1", "h1:1"}, {"c2", "h2:1"}, {"c3", "h3:1"}}, file, 1000); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lead = p.open()
+	defer p.close()
+	if lead == p.members[2] {
+		t.Fatal("the forgotten one leads")
+	}
+	for i := range 60 { // until the log is longer than the old one was
+		if id := must(t, lead, jobCommand(fmt.Sprint("new", i)))[0].JobID; id <= later[29] {
+			t.Fatalf("id %d is given again", id)
+		}
+	}
+	if lead.View().Job(kept) == nil || lead.View().Job(later[0]) != nil {
+		t.Error("the leader's state is not the restored one")
+	}
+	select {
+	case err := <-p.members[2].Fatal():
+		mention(t, err, p.dirs[2], "start again")
+	case <-time.After(20 * time.Second):
+		t.Fatal("the forgotten one goes on")
+	}
+	if err := p.members[2].Close(); err != nil {
+		t.Fatal(err)
+	}
+	p.members[2] = p.start(2, listen(t, p.all[2].Addr))
+	index := lead.View().Index()
+	for end := time.Now().Add(10 * time.Second); hashOf(t, p.members[2]) != hashOf(t, lead); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the forgotten one is at %d of %d with another state", p.members[2].View().Index(), index)
+		}
+	}
+}
+
+// TestOtherHistory: a snapshot that cannot be of this replica's history is not taken once its own is applied, and ends it.
+func TestOtherHistory(t *testing.T) {
+	dir := t.TempDir()
+	r, _, err := lone(t, dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-r.Leadership()
+	for i := range 10 {
+		if _, err := r.Propose(t.Context(), submit(fmt.Sprint(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	snaps, err := r.openSnapshots()
+	if err != nil {
+		t.Fatal(err)
+	}
+	install := func(index, term uint64) error {
+		sink, err := snaps.Create(1, index, term, r.cfg.cluster(), 1, r.transport)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sink.Close()
+	}
+	if err := r.raft.Snapshot().Error(); err != nil {
+		t.Errorf("its own: %v", err)
+	}
+	before := snapshotDirs(t, dir)
+	for _, s := range [][2]uint64{{5, 1 << 30}, {r.raft.LastIndex(), 1 << 30}} {
+		if err := install(s[0], s[1]); !errors.Is(err, ErrForeign) {
+			t.Errorf("%d: %v", s, err)
+		}
+	}
+	if n := snapshotDirs(t, dir); n != before {
+		t.Errorf("%d snapshots, %d before", n, before)
+	}
+	select {
+	case err := <-r.Fatal():
+		mention(t, err, dir, "move", "another history")
+	case <-time.After(5 * time.Second):
+		t.Error("it goes on")
+	}
+	_ = r.Close()
+}

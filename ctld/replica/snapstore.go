@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/tensorgrid/tensorgrid/ctld/fsm"
 )
 
 // snapshots is raft's store of snapshots with what the library leaves out: the index of the snapshot
@@ -16,17 +18,21 @@ import (
 // that is kept behind one.
 type snapshots struct {
 	raft.SnapshotStore
-	dir    string // "" when they are not files
-	disk   *disk
-	point  func(name string) error
-	saved  func()      // before the log is cut behind a new one
-	failed error       // why the last one that was asked for could not be opened
-	begun  func() bool // raft runs: a snapshot to be read is one that was just written
+	dir   string // "" when they are not files
+	disk  *disk
+	point func(name string) error
+	saved func() // before the log is cut behind a new one
+	// applied is how far the state machine is; foreign is told that the leader's history is another one.
+	applied func() uint64
+	foreign func(error)
+	failed  error       // why the last one that was asked for could not be opened
+	begun   func() bool // raft runs: a snapshot to be read is one that was just written
 }
 
 // openSnapshots puts the store together for raft.
 func (r *Replica) openSnapshots() (*snapshots, error) {
-	s := &snapshots{SnapshotStore: r.stores.snaps, dir: r.stores.dir, disk: r.disk, point: r.cfg.point, saved: r.keepTail, begun: r.applier.running.Load}
+	s := &snapshots{SnapshotStore: r.stores.snaps, dir: r.stores.dir, disk: r.disk, point: r.cfg.point, saved: r.keepTail, begun: r.applier.running.Load,
+		foreign: r.halt, applied: func() uint64 { seen, _ := r.progress.applied(); return seen }}
 	list, err := s.List()
 	if err != nil {
 		return nil, err
@@ -157,7 +163,7 @@ func (s *snapshots) Create(v raft.SnapshotVersion, index, term uint64, c raft.Co
 	if err != nil {
 		return nil, err
 	}
-	return &snapshotSink{SnapshotSink: sink, of: s, index: index}, nil
+	return &snapshotSink{SnapshotSink: sink, of: s, index: index, term: term}, nil
 }
 
 // snapshotSink tells the store when a snapshot is whole.
@@ -165,12 +171,21 @@ type snapshotSink struct {
 	raft.SnapshotSink
 	of    *snapshots
 	index uint64
+	term  uint64
 }
 
 // Close implements raft.SnapshotSink.
 func (s *snapshotSink) Close() error {
+	stale, err := s.of.compare(s.index, s.term)
+	if err != nil {
+		s.of.foreign(err)
+		return errors.Join(err, s.SnapshotSink.Cancel())
+	}
 	if err := s.SnapshotSink.Close(); err != nil {
 		return err
+	}
+	if stale {
+		return s.of.drop()
 	}
 	if err := s.of.point("replica.snapshot-end"); err != nil {
 		return err
@@ -199,8 +214,63 @@ func (s *snapshots) why(err, restoring error) error {
 	if s.failed != nil {
 		return fmt.Errorf("%w: %w", err, s.failed)
 	}
+	if errors.Is(restoring, fsm.ErrVersion) {
+		return fmt.Errorf("%w: %w", err, restoring) // another program is what helps
+	}
 	if restoring != nil {
 		return fmt.Errorf("%w: %w: %w", err, errNoSnapshot, restoring)
 	}
+	return err
+}
+
+// ErrForeign: the cluster's history is not the one that this replica's folder is of. It is wrapped by the error
+// that Fatal delivers.
+var ErrForeign = errors.New("the cluster has another history than this folder, as after a restore from a backup")
+
+// compare holds a snapshot of index and term, which may come from the leader, against what this replica has. An
+// error: the two are of different histories. stale: the end of the log, which nobody agreed on, conflicts with it.
+func (s *snapshots) compare(index, term uint64) (stale bool, err error) {
+	if !s.begun() {
+		return false, nil
+	}
+	list, err := s.SnapshotStore.List()
+	if err != nil {
+		return false, nil // the library's own Close will meet it
+	}
+	other := func(at, has uint64) error {
+		return fmt.Errorf("%w: entry %d is of term %d here, a snapshot of entry %d and term %d came; move %s away and it is copied from the others",
+			ErrForeign, at, has, index, term, s.dir)
+	}
+	if len(list) > 0 { // terms do not fall within one history
+		if m := list[0]; index < m.Index && term > m.Term || index == m.Index && term != m.Term {
+			return false, other(m.Index, m.Term)
+		}
+	}
+	var l raft.Log
+	if err := s.disk.GetLog(index, &l); err != nil || l.Term == term {
+		return false, nil
+	}
+	if index <= s.applied() {
+		return false, other(index, l.Term)
+	}
+	return true, nil
+}
+
+// drop forgets the log when its end conflicts with a snapshot that is on disk. The library keeps such a log and
+// then takes no entry any more, until it is started again.
+func (s *snapshots) drop() error {
+	first, err := s.disk.FirstIndex()
+	if err != nil {
+		return err
+	}
+	last, err := s.disk.LastIndex()
+	if err != nil {
+		return err
+	}
+	if err := s.disk.DeleteRange(first, last); err != nil {
+		return err
+	}
+	err = fmt.Errorf("raft log %s: entries up to %d were never agreed on and are dropped for a snapshot; start again", s.disk.path, last)
+	s.foreign(err)
 	return err
 }
