@@ -649,7 +649,9 @@ func (x *RejoinRequest) GetReady() bool {
 
 type RejoinResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Voter         bool                   `protobuf:"varint,1,opt,name=voter,proto3" json:"voter,omitempty"`
+	Voter         bool                   `protobuf:"varint,1,opt,name=voter,proto3" json:"voter,omitempty"` // it was a voter; with ready: it is one again
+	Term          uint64                 `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"`   // it must take no leader of an earlier term,
+	Index         uint64                 `protobuf:"varint,3,opt,name=index,proto3" json:"index,omitempty"` // and not vote before it holds this entry, which makes it a learner
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -689,6 +691,20 @@ func (x *RejoinResponse) GetVoter() bool {
 		return x.Voter
 	}
 	return false
+}
+
+func (x *RejoinResponse) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *RejoinResponse) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
 }
 
 var File_peerpb_peer_proto protoreflect.FileDescriptor
@@ -752,9 +768,11 @@ const file_peerpb_peer_proto_rawDesc = "" +
 	"\x04port\x18\x03 \x01(\rR\x04port\x12\x1b\n" +
 	"\traft_port\x18\x04 \x01(\rR\braftPort\x12\x1b\n" +
 	"\tuser_port\x18\x05 \x01(\rR\buserPort\x12\x14\n" +
-	"\x05ready\x18\x06 \x01(\bR\x05ready\"&\n" +
+	"\x05ready\x18\x06 \x01(\bR\x05ready\"P\n" +
 	"\x0eRejoinResponse\x12\x14\n" +
-	"\x05voter\x18\x01 \x01(\bR\x05voter2\xbe\x02\n" +
+	"\x05voter\x18\x01 \x01(\bR\x05voter\x12\x12\n" +
+	"\x04term\x18\x02 \x01(\x04R\x04term\x12\x14\n" +
+	"\x05index\x18\x03 \x01(\x04R\x05index2\xbe\x02\n" +
 	"\x04Peer\x12L\n" +
 	"\aForward\x12\x1f.tensorgrid.peer.ForwardRequest\x1a .tensorgrid.peer.ForwardResponse\x12R\n" +
 	"\tReadIndex\x12!.tensorgrid.peer.ReadIndexRequest\x1a\".tensorgrid.peer.ReadIndexResponse\x12I\n" +

@@ -63,6 +63,22 @@ func (n *network) isolate(name string, cut bool) {
 	}
 }
 
+// split cuts, or joins again, everyone of one side and everyone of the other.
+func (n *network) split(one, other []string, cut bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, a := range one {
+		for _, b := range other {
+			p := pair(a, b)
+			n.cut[p] = cut
+			for _, c := range n.open[p] {
+				_ = c.Close()
+			}
+			n.open[p] = nil
+		}
+	}
+}
+
 // cutRaft cuts raft's connections of two replicas; they still hear each other's answers.
 func (n *network) cutRaft(a, b string, cut bool) {
 	n.mu.Lock()

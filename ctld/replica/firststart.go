@@ -37,6 +37,7 @@ const (
 var (
 	keyRemoved   = []byte("grid.removed")   // this replica was taken out of the cluster
 	keyReturning = []byte("grid.returning") // it was a voter before its folder was emptied
+	keySilent    = []byte("grid.silent")    // it must not vote before it holds this entry
 )
 
 // mustAsk looks at what the folder holds. It fails for a replica that was removed, and for a folder that lacks
@@ -280,7 +281,20 @@ func (r *Replica) askRejoinOf(ctx context.Context, name string) error {
 	if err != nil {
 		return fromRPC(err)
 	}
-	return r.noteReturning(resp.GetVoter())
+	if resp.GetIndex() == 0 || resp.GetTerm() == 0 {
+		return fmt.Errorf("%s does not say from which entry on this controller is a learner", name)
+	}
+	if err := r.noteReturning(resp.GetVoter()); err != nil {
+		return err
+	}
+	// With the term on disk the folder is no longer empty: it is written last.
+	if err := r.stores.stable.SetUint64(keySilent, resp.GetIndex()); err != nil {
+		return fmt.Errorf("note the entry before which this controller may not vote: %w", err)
+	}
+	if err := r.stores.stable.SetUint64(keyTerm, resp.GetTerm()); err != nil {
+		return fmt.Errorf("note the leader's term: %w", err)
+	}
+	return nil
 }
 
 // noteReturning writes down that this replica was a voter and is to be one again.

@@ -197,7 +197,7 @@ func (r *Replica) ready(ctx context.Context, name string) error {
 	last := r.raft.LastIndex()
 	known := max(st.GetFeatureMax(), 1) // the first release does not tell
 	switch level := r.machine.View().Feature(); {
-	case st.GetBlank():
+	case st.GetBlank() || st.GetLastIndex() == 0:
 		return fmt.Errorf("%w: %s has no entry of the log yet", ErrLagging, name)
 	case st.GetLastIndex()+maxLagEntries < last:
 		return fmt.Errorf("%w: %s is %d entries behind (limit %d)", ErrLagging, name, last-st.GetLastIndex(), maxLagEntries)

@@ -16,66 +16,73 @@ import (
 	"github.com/tensorgrid/tensorgrid/api/peerpb"
 )
 
+// Rejoined is what a controller with an empty folder is told when it is a learner.
+type Rejoined struct {
+	Voter bool   // it was a voter
+	Term  uint64 // it must take no leader of an earlier term,
+	Index uint64 // and not vote before it holds this entry
+}
+
 // Rejoin makes a member whose folder is empty a learner, and tells whether it was a voter (it asks to be
 // promoted itself when it has caught up). It comes back without an error only when the other voters have agreed:
 // from then on nobody counts what that controller promised before it lost its disk. Its folder is looked
 // at again: a controller with a history is refused with ErrIsMember.
-func (r *Replica) Rejoin(ctx context.Context, name, addr string) (voter bool, err error) {
+func (r *Replica) Rejoin(ctx context.Context, name, addr string) (out Rejoined, err error) {
 	err = r.change(ctx, func(ctx context.Context, config raft.Configuration) error {
-		voter, err = r.rejoin(ctx, config, name, addr)
+		out, err = r.rejoin(ctx, config, name, addr)
 		return err
 	})
-	return voter, err
+	return out, err
 }
 
-func (r *Replica) rejoin(ctx context.Context, config raft.Configuration, name, addr string) (bool, error) {
+func (r *Replica) rejoin(ctx context.Context, config raft.Configuration, name, addr string) (out Rejoined, err error) {
 	member, voter := suffrage(config, name)
 	if !member {
-		return false, fmt.Errorf("%w: %s", ErrNoMember, name)
+		return out, fmt.Errorf("%w: %s", ErrNoMember, name)
 	}
 	if name == r.cfg.Name || addr == "" {
-		return false, fmt.Errorf("%w: %s (raft address %q)", ErrIsMember, name, addr)
+		return out, fmt.Errorf("%w: %s (raft address %q)", ErrIsMember, name, addr)
 	}
 	if st, err := r.ask(ctx, name); err != nil {
-		return false, fmt.Errorf("%s asks to be taken back and does not answer itself: %w", name, err)
+		return out, fmt.Errorf("%s asks to be taken back and does not answer itself: %w", name, err)
 	} else if !st.GetBlank() {
-		return false, fmt.Errorf("%w: %s, and its folder is not empty", ErrIsMember, name)
+		return out, fmt.Errorf("%w: %s, and its folder is not empty", ErrIsMember, name)
 	}
 	// One entry, so that no crash can leave the controller outside for good. A learner gets one too: that it
 	// is one may not be agreed on yet.
 	if voter {
-		if err := r.learner(ctx, name, func() raft.IndexFuture {
+		if out.Index, err = r.learner(ctx, name, func() raft.IndexFuture {
 			return r.raft.DemoteVoter(raft.ServerID(name), 0, changeTimeout)
 		}); err != nil {
-			return false, err
+			return out, err
 		}
 		r.returning.Store(name, true)
 	}
 	if !voter || string(memberAddr(config, name)) != addr {
-		if err := r.learner(ctx, name, func() raft.IndexFuture {
+		if out.Index, err = r.learner(ctx, name, func() raft.IndexFuture {
 			return r.raft.AddNonvoter(raft.ServerID(name), raft.ServerAddress(addr), 0, changeTimeout)
 		}); err != nil {
-			return false, err
+			return out, err
 		}
 	}
 	_, was := r.returning.Load(name)
-	return voter || was, nil
+	out.Voter, out.Term = voter || was, r.raft.CurrentTerm()
+	return out, nil
 }
 
 // learner makes a change after which name must be a learner by what a majority has agreed on.
-func (r *Replica) learner(ctx context.Context, name string, start func() raft.IndexFuture) error {
-	index, err := r.await(ctx, start)
-	if err != nil {
-		return err
+func (r *Replica) learner(ctx context.Context, name string, start func() raft.IndexFuture) (index uint64, err error) {
+	if index, err = r.await(ctx, start); err != nil {
+		return 0, err
 	}
 	now := r.agreed.Load()
 	if now == nil || now.index < index {
-		return fmt.Errorf("%w: the change is not applied here", ErrUnknown)
+		return 0, fmt.Errorf("%w: the change is not applied here", ErrUnknown)
 	}
 	if member, votes := suffrage(now.config, name); !member || votes {
-		return fmt.Errorf("%w: %s was changed by another at the same time", ErrChanging, name)
+		return 0, fmt.Errorf("%w: %s was changed by another at the same time", ErrChanging, name)
 	}
-	return nil
+	return index, nil
 }
 
 // Rejoin implements peerpb.PeerServer; only the leader does it. Whoever serves it must have made sure that the
@@ -92,11 +99,11 @@ func (s *PeerService) Rejoin(ctx context.Context, req *peerpb.RejoinRequest) (*p
 	if p := req.GetRaftPort(); p != 0 {
 		addr = net.JoinHostPort(addr, strconv.FormatUint(uint64(p), 10))
 	}
-	voter, err := s.replica.Rejoin(ctx, req.GetName(), addr)
+	out, err := s.replica.Rejoin(ctx, req.GetName(), addr)
 	if err != nil {
 		return nil, toRPC(err)
 	}
-	return &peerpb.RejoinResponse{Voter: voter}, nil
+	return &peerpb.RejoinResponse{Voter: out.Voter, Term: out.Term, Index: out.Index}, nil
 }
 
 // toRPC and fromRPC carry the errors that a caller branches on.

@@ -195,7 +195,7 @@ func (r *Replica) openRaft(bootstrap bool) (err error) {
 		}
 	}
 	r.disk.live.Store(true) // snapshots are still the opener's: see applier.running
-	if r.raft, err = startRaft(rc, r.applier, logs, r.disk, snaps, r.transport); err != nil {
+	if r.raft, err = startRaft(rc, r.applier, logs, r.disk, snaps, r.silence(r.transport)); err != nil {
 		return cmp.Or(r.disk.err(), snaps.why(err, r.applier.unread))
 	}
 	close(r.opened)
