@@ -176,6 +176,17 @@ func TestControllerChange(t *testing.T) {
 	}
 }
 
+// TestCatchUpOnTerminal: one line, written over, and gone in the end. A learner that never comes is told so.
+func TestCatchUpOnTerminal(t *testing.T) {
+	r := newRunner(t)
+	r.threeControllers()
+	r.tty, r.fake.catchUp = true, 4
+	a := r.call("gctl", "controller", "add", "c4", "Address=h4")
+	if a.code != 0 || a.errout != "\r\033[Kc4 is 3000 log entries behind\r\033[Kc4 is 2000 log entries behind\r\033[Kc4 is 1000 log entries behind\r\033[K" {
+		t.Errorf("%+v", a)
+	}
+}
+
 // TestAdministrationErrors: each mistake is named before anything is asked of a controller.
 func TestAdministrationErrors(t *testing.T) {
 	dir := t.TempDir()

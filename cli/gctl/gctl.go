@@ -129,15 +129,17 @@ func Manual() *getopt.Manual {
 		}
 	}
 	return &getopt.Manual{
-		Name: "gctl", Slurm: "scontrol", Summary: "show and change jobs, nodes and partitions",
+		Name: "gctl", Slurm: "scontrol", Summary: "show and change jobs, nodes, partitions and the controllers",
 		Synopsis: []string{"[OPTIONS] COMMAND [ARGUMENT...]", "[OPTIONS]"},
 		Description: []string{
 			"Does one command, or reads commands from standard input when none is given. Commands and kinds may be cut as long as they are clear.",
+			"The words controller, snapshot, pki and node are for those who run the cluster; each has options of its own, which stand after it, and tells them with --help.",
+			"On a host without a controller, commands call the controllers' UserPort: with a token that gnoded --login of this host mints for its users, or with the wallet whose key is in the file that GRID_WALLET names.",
 			"gctl job output ID shows what a job wrote to its output file, also when that file is on a node's own disk.",
 			"show hostnames, hostlist and hostlistsorted fold and unfold host names and ask no controller; without a list show hostnames takes SLURM_JOB_NODELIST.",
 		},
 		Options:  append(opts, common...),
-		Sections: []getopt.Section{words, {Title: "ENVIRONMENT", Items: []getopt.Item{{Text: "SLURM_JOB_NODELIST, SLURM_TIME_FORMAT and SLURM_BITSTR_LEN as in gqueue(1)."}}}},
+		Sections: []getopt.Section{words, {Title: "ENVIRONMENT", Items: []getopt.Item{{Term: "GRID_WALLET", Text: "A file of mode 0600 with the 64 hexadecimal digits of a wallet's key. Calls are signed with it and are that wallet's, on a controller's host too."}, {Text: "SLURM_JOB_NODELIST, SLURM_TIME_FORMAT and SLURM_BITSTR_LEN as in gqueue(1)."}}}},
 		Example:  "gctl update NodeName=n[01-04] State=DRAIN Reason=\"new disks\"",
 		Exit:     []string{"0 when all was done; 1 otherwise."},
 		SeeAlso:  []string{"gqueue(1)", "ginfo(1)", "grid.conf(5)"},

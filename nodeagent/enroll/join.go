@@ -178,5 +178,8 @@ func explain(q Request, err error) error {
 	case codes.Unimplemented:
 		return fmt.Errorf("%s does not give certificates: %s", q.Controller, text)
 	}
+	if strings.Contains(text, "used it already") {
+		return fmt.Errorf("%s: %s (gctl node token %s); if it was not this host that used it, somebody else holds a certificate of that name", q.Controller, text, q.Name)
+	}
 	return fmt.Errorf("%s: %s", q.Controller, text)
 }
