@@ -24,7 +24,7 @@ func (r *Replica) known(cmds []*logpb.Command) error {
 		switch c.GetOf().(type) {
 		case *logpb.Command_HashMark, *logpb.Command_HashCheck, *logpb.Command_SetController,
 			*logpb.Command_CreateJoinToken, *logpb.Command_UseJoinToken, *logpb.Command_RevokeJoinToken:
-			if r.machine.View().Feature() < state.FeatureMembers {
+			if level, _ := r.stamp(); level < state.FeatureMembers {
 				return ErrFeature
 			}
 		}
@@ -98,4 +98,16 @@ func appendHeader(buf []byte, version uint32, ms int64) []byte {
 	buf = protowire.AppendVarint(buf, uint64(version))
 	buf = protowire.AppendTag(buf, fieldTime, protowire.VarintType)
 	return protowire.AppendVarint(buf, uint64(ms))
+}
+
+// stamp is the state's feature level, with which entries are written, and its time (Unix ms). A machine may
+// give both without a view, which would make the next entry copy what it changes.
+func (r *Replica) stamp() (feature uint32, ms int64) {
+	if m, ok := r.machine.(interface {
+		Stamp() (feature uint32, ms int64)
+	}); ok {
+		return m.Stamp()
+	}
+	v := r.machine.View()
+	return v.Feature(), v.Time()
 }

@@ -20,3 +20,5 @@ type fsmMachine struct{ *fsm.FSM }
 func (m fsmMachine) View() state.Viewer { return m.Store().View() }
 
 func (m fsmMachine) Snapshot() Snapshot { return m.FSM.Snapshot() }
+
+func (m fsmMachine) Stamp() (feature uint32, ms int64) { return m.Store().Stamp() }

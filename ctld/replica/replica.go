@@ -283,9 +283,9 @@ func (r *Replica) submit(fields [][]byte, size int) (future, *byte) {
 }
 
 func (r *Replica) entry(fields [][]byte, size int) []byte {
-	view := r.machine.View()
-	ms := r.clock.At(r.cfg.Now().UnixMilli(), view.Time(), time.Since(r.born))
-	data := appendHeader(make([]byte, 0, entryHeader+size), view.Feature(), ms)
+	level, last := r.stamp()
+	ms := r.clock.At(r.cfg.Now().UnixMilli(), last, time.Since(r.born))
+	data := appendHeader(make([]byte, 0, entryHeader+size), level, ms)
 	for _, f := range fields {
 		data = append(data, f...)
 	}

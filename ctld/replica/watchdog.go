@@ -43,7 +43,7 @@ const (
 	sendStalled = time.Minute // a snapshot of which nothing was sent for so long is not on its way
 )
 
-// dogs is what the watchdogs know. Fields without a comment belong to the goroutine of watch.
+// dogs is what the watchdogs know: first what only watch uses, then what only watchSpaces does.
 type dogs struct {
 	tuning sync.Mutex // raft's settings are read and written under it
 
@@ -52,10 +52,11 @@ type dogs struct {
 	waited time.Duration // how long that has been seen under way
 	ticked time.Time     // when it was last looked at
 	told   bool          // leadership was handed over because of it
-	low    time.Time     // since when too little is free; zero = enough is
-	quiet  bool          // raft does not stand for election
-	handed time.Time     // when leadership was last handed over for lack of space
-	blind  bool          // that the free space is not known was logged
+
+	low    time.Time // since when too little is free; zero = enough is
+	quiet  bool      // raft does not stand for election
+	handed time.Time // when leadership was last handed over for lack of space
+	blind  bool      // that the free space is not known was logged
 
 	lag      map[string]standstill
 	lagMoved time.Time   // when leadership came here, or was last moved away because of lag
@@ -73,7 +74,8 @@ type standstill struct {
 func (r *Replica) watch() {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
-	var space, lag time.Time
+	go r.watchSpaces()
+	var lag time.Time
 	var led *term
 	for {
 		select {
@@ -84,10 +86,6 @@ func (r *Replica) watch() {
 		now := time.Now()
 		if r.watchStall(now) {
 			continue
-		}
-		if now.Sub(space) >= spaceEvery {
-			space = now
-			r.watchSpace(now)
 		}
 		if t := r.lead.Load(); t != led {
 			led = t
@@ -100,6 +98,20 @@ func (r *Replica) watch() {
 			if !r.task(func() { defer r.dogs.asking.Store(false); r.watchLag() }) {
 				r.dogs.asking.Store(false)
 			}
+		}
+	}
+}
+
+// watchSpaces looks at the free space, until raft is down. Nobody waits for it: the look itself may hang.
+func (r *Replica) watchSpaces() {
+	tick := time.NewTicker(spaceEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case now := <-tick.C:
+			r.watchSpace(now)
+		case <-r.raftDown:
+			return
 		}
 	}
 }

@@ -14,3 +14,11 @@ func (s *Store) SkipIDs(n uint32) error {
 	s.view = nil
 	return nil
 }
+
+// Stamp gives the state's feature level and time (Unix ms) without the cost of a view: after one the next
+// entry copies what it changes.
+func (s *Store) Stamp() (feature uint32, ms int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.t.feature, s.t.time
+}
