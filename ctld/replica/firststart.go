@@ -23,7 +23,7 @@ import (
 //   - all controllers of the file answer that they have no history either: it starts the cluster;
 //   - or the leader has made it a learner, with the agreement of a majority of the other voters.
 //
-// Otherwise it waits and asks again. See DESIGN.md for why that is safe.
+// Otherwise it waits and asks again. See MEMBERSHIP.md for why that is safe.
 
 // How often the others are asked, and how often the log says why this replica still waits.
 const (
