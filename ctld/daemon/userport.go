@@ -30,8 +30,9 @@ const (
 	remoteStreams      = 256 // calls of one connection
 	remoteCalls        = 4096
 	remoteCallsOf      = 1024
-	remoteArriving     = 64 // calls whose request has not come whole: each may hold server.MaxMessage bytes
-	remoteArrivingOf   = 16
+	remotePatience     = time.Second // for a request to come whole; after that it is a slow one
+	remoteSlow         = 64          // slow ones: each may hold server.MaxMessage bytes
+	remoteSlowOf       = 16
 	remoteArriveWithin = 20 * time.Second
 	remoteHeaders      = 16 << 10 // bytes of the header of a call; a token has about 1 KiB
 	remoteWindow       = 64 << 10 // bytes that a call may send ahead of what is read
@@ -40,12 +41,12 @@ const (
 
 // bounds are the limits of a gate; tests have smaller ones.
 type bounds struct {
-	conns, connsOf, calls, callsOf, arriving, arrivingOf int
-	within                                               time.Duration
+	conns, connsOf, calls, callsOf, slow, slowOf int
+	patience, within                             time.Duration
 }
 
 func remoteBounds() bounds {
-	return bounds{fileShare(remoteConns), remoteConnsOf, remoteCalls, remoteCallsOf, remoteArriving, remoteArrivingOf, remoteArriveWithin}
+	return bounds{fileShare(remoteConns), remoteConnsOf, remoteCalls, remoteCallsOf, remoteSlow, remoteSlowOf, remotePatience, remoteArriveWithin}
 }
 
 // tally counts things in all and by address.
@@ -100,11 +101,11 @@ func originOf(a net.Addr) netip.Prefix {
 // gate bounds the connections and calls of the port for users.
 type gate struct {
 	bounds
-	conns, calls, arriving *tally
+	conns, calls, slow *tally
 }
 
 func newGate(b bounds) *gate {
-	return &gate{b, newTally(b.conns, b.connsOf), newTally(b.calls, b.callsOf), newTally(b.arriving, b.arrivingOf)}
+	return &gate{b, newTally(b.conns, b.connsOf), newTally(b.calls, b.callsOf), newTally(b.slow, b.slowOf)}
 }
 
 // gateListener closes connections over the bounds at once.
@@ -143,9 +144,9 @@ func (c *gateConn) Close() error {
 
 type arrivalKey struct{}
 
-// enter is asked when the header of a call is there. The call has a place as long as it lasts, and one of
-// the few for requests that are on their way until its request is there, for which it has limited time.
-func (g *gate) enter(ctx context.Context, info *tap.Info) (context.Context, error) {
+// enter is asked when the header of a call is there. The call has a place as long as it lasts. When its
+// request does not come whole soon it needs one of the few places for slow ones, and has limited time.
+func (g *gate) enter(ctx context.Context, _ *tap.Info) (context.Context, error) {
 	var from netip.Prefix
 	if p, ok := peer.FromContext(ctx); ok {
 		from = originOf(p.Addr)
@@ -154,28 +155,61 @@ func (g *gate) enter(ctx context.Context, info *tap.Info) (context.Context, erro
 	if leave == nil {
 		return nil, status.Error(codes.ResourceExhausted, "too many calls are under way on this port; try again soon")
 	}
-	arrived := g.arriving.take(from)
-	if arrived == nil {
-		leave()
-		return nil, status.Error(codes.ResourceExhausted, "too many requests are on their way to this port; try again soon")
-	}
 	ctx, cancel := context.WithCancel(ctx)
-	late := time.AfterFunc(g.within, cancel)
-	here := func() {
-		late.Stop()
-		arrived()
-	}
+	a := &arrival{gate: g, from: from, cancel: cancel}
+	a.mu.Lock()
+	a.timer = time.AfterFunc(g.patience, a.late)
+	a.mu.Unlock()
 	context.AfterFunc(ctx, func() {
-		here()
+		a.here()
 		leave()
 	})
-	return context.WithValue(ctx, arrivalKey{}, here), nil
+	return context.WithValue(ctx, arrivalKey{}, a), nil
+}
+
+// arrival is a request on its way.
+type arrival struct {
+	gate   *gate
+	from   netip.Prefix
+	cancel context.CancelFunc
+
+	mu    sync.Mutex
+	done  bool
+	timer *time.Timer
+	place func() // gives the place of a slow one back; nil while it has none
+}
+
+// late is asked when a request has not come whole in time.
+func (a *arrival) late() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.done {
+		return
+	}
+	if a.place == nil {
+		if a.place = a.gate.slow.take(a.from); a.place != nil {
+			a.timer.Reset(a.gate.within - a.gate.patience)
+			return
+		}
+	}
+	a.cancel()
+}
+
+// here ends the watch over a request: it is there, or the call is over.
+func (a *arrival) here() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.done = true
+	a.timer.Stop()
+	if a.place != nil {
+		a.place()
+	}
 }
 
 // here tells the gate that the request of a call is there.
 func here(ctx context.Context) {
-	if f, ok := ctx.Value(arrivalKey{}).(func()); ok {
-		f()
+	if a, ok := ctx.Value(arrivalKey{}).(*arrival); ok {
+		a.here()
 	}
 }
 

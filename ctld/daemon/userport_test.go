@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -319,6 +320,25 @@ func TestUserPortLimits(t *testing.T) {
 	}
 }
 
+// TestUserPortTakesABurst: many calls at once over one connection are no attack.
+func TestUserPortTakesABurst(t *testing.T) {
+	p := newPorch(t, "")
+	p.launch(Options{Config: p.cfg, Name: "c1"})
+	p.leader("c1")
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	user := ctldpb.NewControllerClient(p.dial(p.byToken("l1", 65534, "nobody")...))
+	var wg sync.WaitGroup
+	for range 400 {
+		wg.Go(func() {
+			if _, err := user.ListPartitions(ctx, &ctldpb.ListPartitionsRequest{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
 // rawCall makes a call with a header of that many bytes, and tells what came of it.
 func (p *porch) rawCall(size int) string {
 	p.t.Helper()
@@ -363,7 +383,7 @@ func (p *porch) rawCall(size int) string {
 
 // TestGate: what strangers hold is bounded, for one address and in all, and is given back.
 func TestGate(t *testing.T) {
-	g := newGate(bounds{conns: 3, connsOf: 2, calls: 3, callsOf: 2, arriving: 2, arrivingOf: 1, within: 30 * time.Millisecond})
+	g := newGate(bounds{conns: 3, connsOf: 2, calls: 4, callsOf: 3, slow: 2, slowOf: 1, patience: 10 * time.Millisecond, within: 100 * time.Millisecond})
 	from := func(text string) context.Context {
 		return peer.NewContext(context.Background(), &peer.Peer{Addr: &net.TCPAddr{IP: net.ParseIP(text), Port: 7}})
 	}
@@ -384,39 +404,54 @@ func TestGate(t *testing.T) {
 		originOf(&net.TCPAddr{IP: net.ParseIP("::ffff:10.0.0.1")}) != a {
 		t.Error("what counts as one address")
 	}
-	call, cancel := context.WithCancel(from("10.0.0.1"))
-	one, err := g.enter(call, &tap.Info{})
-	if err != nil {
-		t.Fatal(err)
+	enter := func() (context.Context, context.CancelFunc, error) {
+		call, cancel := context.WithCancel(from("10.0.0.1"))
+		ctx, err := g.enter(call, &tap.Info{})
+		return ctx, cancel, err
 	}
-	if _, err := g.enter(from("10.0.0.1"), &tap.Info{}); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("a second request on its way: %v", err)
-	}
+	one, endOne, err1 := enter()
 	here(one)
-	two, err := g.enter(from("10.0.0.1"), &tap.Info{})
-	if err != nil {
-		t.Fatalf("after the first has arrived: %v", err)
+	two, endTwo, err2 := enter()
+	three, endThree, err3 := enter()
+	if err1 != nil || err2 != nil || err3 != nil {
+		t.Fatal(err1, err2, err3)
 	}
-	select {
-	case <-two.Done(): // it did not arrive in time
-	case <-time.After(10 * time.Second):
-		t.Error("a request that does not arrive has a place for ever")
+	if _, _, err := enter(); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("a fourth call of one address: %v", err)
+	}
+	// Of the two that do not come, one gets the place of a slow one; the other is ended soon, that one later.
+	for _, ctx := range []context.Context{two, three} {
+		select {
+		case <-ctx.Done():
+		case <-time.After(10 * time.Second):
+			t.Error("a request that does not arrive has a place for ever")
+		}
 	}
 	if one.Err() != nil {
 		t.Error("a call whose request has arrived was ended")
 	}
-	cancel()
+	endOne()
+	endTwo()
+	endThree()
+	for end := time.Now().Add(10 * time.Second); held(g.slow) > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d slow requests are counted", held(g.slow))
+		}
+	}
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		g.calls.mu.Lock()
-		left := g.calls.all
-		g.calls.mu.Unlock()
-		if left == 0 {
+		if held(g.calls) == 0 {
 			break
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%d calls are counted", left)
+			t.Fatalf("%d calls are counted", held(g.calls))
 		}
 	}
+}
+
+func held(t *tally) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.all
 }
 
 // TestSlowStrangers: a connection that says nothing, and a request that never comes whole, are ended; others are
@@ -427,7 +462,7 @@ func TestSlowStrangers(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := remoteBounds()
-	b.within, b.connsOf = 200*time.Millisecond, 3
+	b.patience, b.within, b.connsOf = 50*time.Millisecond, 200*time.Millisecond, 3
 	g := newGate(b)
 	s := grpc.NewServer(grpc.Creds(insecure.NewCredentials()), grpc.InTapHandle(g.enter), grpc.ConnectionTimeout(200*time.Millisecond),
 		grpc.ChainUnaryInterceptor(arrivedUnary))
