@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -130,15 +131,16 @@ func TestRenew(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		given, refused, away := 0, 0, false
+		var given, refused atomic.Int64
+		var away atomic.Bool
 		r := &Renewer{Home: home, Identity: open(t, dir), Now: time.Now, Rand: rand.Reader, Log: slog.New(slog.DiscardHandler),
 			Jitter: func() float64 { return 0.5 },
 			Call: func(_ context.Context, q *nodepb.RenewRequest) (*nodepb.JoinResponse, error) {
-				if away {
-					refused++
+				if away.Load() {
+					refused.Add(1)
 					return nil, errors.New("nobody leads")
 				}
-				given++
+				given.Add(1)
 				cert, err := ca.SignCSR(q.Csr, authn.RoleNode, "n1", 6*time.Hour, rand.Reader, time.Now())
 				if err != nil {
 					return nil, err
@@ -151,14 +153,14 @@ func TestRenew(t *testing.T) {
 		defer func() { cancel(); <-done }()
 		const days = 4
 		for hour := range days * 24 {
-			away = hour%24 == 4
+			away.Store(hour%24 == 4)
 			time.Sleep(time.Hour)
 			if id := open(t, dir); id.Name() != "n1" {
 				t.Fatalf("hour %d: %s", hour, id.Name())
 			}
 		}
-		if given < days*24/5 || given > days*24/3 || refused == 0 || refused > days*60 {
-			t.Errorf("%d renewals and %d refusals in %d days", given, refused, days)
+		if g, r := given.Load(), refused.Load(); g < days*24/5 || g > days*24/3 || r == 0 || r > days*60 {
+			t.Errorf("%d renewals and %d refusals in %d days", g, r, days)
 		}
 		noLeftovers(t, dir)
 	})
