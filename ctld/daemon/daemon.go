@@ -314,6 +314,9 @@ func (c *controller) run(ctx context.Context) error {
 	if c.Ready != nil {
 		c.Ready()
 	}
+	if _, err := newIssuer(c.Config, fault.Now).CA(); err != nil && c.Config.IssuerKey != "" {
+		c.Logger.Error("this controller gives no certificates, and does not renew its own", "err", err)
+	}
 	cause := c.wait(ctx, failed)
 	stop()
 	err = c.close()
