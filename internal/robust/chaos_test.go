@@ -51,15 +51,15 @@ func TestRobust(t *testing.T) {
 		first = uint64(time.Now().Unix())
 	}
 	end := time.Now().Add(*limit)
-	all := injected{n: map[string]int{}}
+	all, checked := injected{n: map[string]int{}}, injected{n: map[string]int{}}
 	seeds, fine := 0, 0
 	for s := first; seeds == 0 || time.Now().Add(seedTime+quietTime/3).Before(end); s++ {
 		seeds++
-		if t.Run(fmt.Sprintf("seed=%d", s), func(t *testing.T) { runStorm(t, s, seedTime, &all) }) {
+		if t.Run(fmt.Sprintf("seed=%d", s), func(t *testing.T) { runStorm(t, s, seedTime, &all, &checked) }) {
 			fine++
 		}
 	}
-	fmt.Printf("injected: %s\n", countsText(all.n))
+	fmt.Printf("seeds %d to %d\ninjected: %s\nchecked: %s\n", first, first+uint64(seeds)-1, countsText(all.n), countsText(checked.n))
 	figure(t, "robust_seeds", float64(fine), "seeds", float64(seeds))
 }
 
@@ -71,7 +71,7 @@ func countsText(n map[string]int) string {
 	return strings.Join(out, ", ")
 }
 
-func runStorm(t *testing.T, seed uint64, during time.Duration, all *injected) {
+func runStorm(t *testing.T, seed uint64, during time.Duration, all, checked *injected) {
 	disks := map[string]int{"c1": 192, "c2": 192, "c3": 192}
 	c := start(t, layout{controllers: 3, nodes: 4, cpus: 6, tmpfs: disks, partitions: []string{"PartitionName=batch Nodes=ALL Default=YES JobLease=5"},
 		set: []string{"SlurmdTimeout=5", "MaxBatchRequeue=100000", "JobLease=5", "SnapshotSize=1", "StateReserve=1", "StateHashInterval=5"}})
@@ -88,12 +88,8 @@ func runStorm(t *testing.T, seed uint64, during time.Duration, all *injected) {
 	close(quit)
 	load.Wait()
 	s.quiesce()
-	s.check()
-	for k, n := range s.in.n {
-		all.mu.Lock()
-		all.n[k] += n
-		all.mu.Unlock()
-	}
+	s.check(checked)
+	all.count(s.in.n)
 	t.Logf("seed %d injected: %s", seed, countsText(s.in.n))
 }
 
@@ -300,7 +296,7 @@ func (c *cluster) waitUp(most time.Duration) {
 }
 
 // check holds everything against the promises.
-func (s *storm) check() {
+func (s *storm) check(sum *injected) {
 	c := s.c
 	jobs := c.drained(quietTime, func(j *ctldpb.Job) bool { return j.State == "PENDING" && j.Priority == 0 })
 	lost, doubled, reused := c.lost(&s.a, jobs)
@@ -308,6 +304,8 @@ func (s *storm) check() {
 	ops := c.checkHistory(&s.h)
 	reads := c.checkStale(&s.h)
 	c.sameEverywhere()
+	sum.count(map[string]int{"acknowledged submissions": s.a.count(), "operations by porcupine": ops, "reads as prefixes": reads,
+		"starts of jobs": ran.starts, "ends of jobs": ran.ends})
 	c.t.Logf("seed %d checked: %d acknowledged (%d lost, %d doubled, %d ids reused), %d operations by porcupine, %d reads as prefixes, %+v; calls %v",
 		s.seed, s.a.count(), lost, doubled, reused, ops, reads, ran, s.h.count())
 }

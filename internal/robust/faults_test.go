@@ -122,6 +122,15 @@ func (i *injected) add(what string) {
 	i.n[what]++
 }
 
+// count adds many.
+func (i *injected) count(more map[string]int) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for k, n := range more {
+		i.n[k] += n
+	}
+}
+
 // lane does one trouble after the other until quit; each is made good before the next.
 func (c *cluster) lane(name string, quit <-chan struct{}, next func() trouble, in *injected) {
 	for {
