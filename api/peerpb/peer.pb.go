@@ -407,9 +407,10 @@ type StatusResponse struct {
 	Cluster       string                 `protobuf:"bytes,12,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	ContactMs     int64                  `protobuf:"varint,13,opt,name=contact_ms,json=contactMs,proto3" json:"contact_ms,omitempty"`
 	StateFree     int64                  `protobuf:"varint,14,opt,name=state_free,json=stateFree,proto3" json:"state_free,omitempty"`
-	Voter         bool                   `protobuf:"varint,15,opt,name=voter,proto3" json:"voter,omitempty"`                             // is one by the configuration that it knows
-	Member        bool                   `protobuf:"varint,16,opt,name=member,proto3" json:"member,omitempty"`                           // of the asker's name: voter or learner by the configuration that it knows
-	AskerVotes    bool                   `protobuf:"varint,17,opt,name=asker_votes,json=askerVotes,proto3" json:"asker_votes,omitempty"` // the asker is a voter by the configuration that it knows to be agreed on
+	Voter         bool                   `protobuf:"varint,15,opt,name=voter,proto3" json:"voter,omitempty"`                                     // is one by the configuration that it knows
+	Member        bool                   `protobuf:"varint,16,opt,name=member,proto3" json:"member,omitempty"`                                   // of the asker's name: voter or learner by the configuration that it knows
+	AskerVotes    bool                   `protobuf:"varint,17,opt,name=asker_votes,json=askerVotes,proto3" json:"asker_votes,omitempty"`         // the asker is a voter by the configuration that it knows to be agreed on
+	LeaderAddress string                 `protobuf:"bytes,18,opt,name=leader_address,json=leaderAddress,proto3" json:"leader_address,omitempty"` // host:port where controllers and agents reach leader; "" when it is not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -561,6 +562,13 @@ func (x *StatusResponse) GetAskerVotes() bool {
 		return x.AskerVotes
 	}
 	return false
+}
+
+func (x *StatusResponse) GetLeaderAddress() string {
+	if x != nil {
+		return x.LeaderAddress
+	}
+	return ""
 }
 
 type RejoinRequest struct {
@@ -737,7 +745,7 @@ const file_peerpb_peer_proto_rawDesc = "" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\"%\n" +
 	"\rStatusRequest\x12\x14\n" +
-	"\x05asker\x18\x01 \x01(\tR\x05asker\"\xcc\x03\n" +
+	"\x05asker\x18\x01 \x01(\tR\x05asker\"\xf3\x03\n" +
 	"\x0eStatusResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x16\n" +
@@ -761,7 +769,8 @@ const file_peerpb_peer_proto_rawDesc = "" +
 	"\x05voter\x18\x0f \x01(\bR\x05voter\x12\x16\n" +
 	"\x06member\x18\x10 \x01(\bR\x06member\x12\x1f\n" +
 	"\vasker_votes\x18\x11 \x01(\bR\n" +
-	"askerVotes\"\xa1\x01\n" +
+	"askerVotes\x12%\n" +
+	"\x0eleader_address\x18\x12 \x01(\tR\rleaderAddress\"\xa1\x01\n" +
 	"\rRejoinRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x12\n" +

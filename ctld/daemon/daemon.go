@@ -202,7 +202,7 @@ func (c *controller) openServers() {
 		grpc.ChainUnaryInterceptor(c.auth.Unary()), grpc.ChainStreamInterceptor(c.auth.Stream()))
 	nodepb.RegisterNodeServer(c.remote, c.lead)
 	nodepb.RegisterEnrollServer(c.remote, c.server.Enroll())
-	peerpb.RegisterPeerServer(c.remote, peerService{c.status, c.server})
+	peerpb.RegisterPeerServer(c.remote, peerService{c.status, c.server, c.peers.address})
 	if c.self.UserPort != 0 {
 		c.gate = newGate(remoteBounds())
 		c.users = userServer(c.id, c.auth, authn.NewVerifier(c.id, fault.Now), c.server, c.gate)
@@ -212,7 +212,18 @@ func (c *controller) openServers() {
 // peerService is what controllers ask of each other: the replica's half and the server's.
 type peerService struct {
 	*replica.PeerService
-	server *server.Server
+	server  *server.Server
+	address func(controller string) string
+}
+
+// Status implements peerpb.PeerServer. One that is to join may not know where the leader is: its file need not
+// name those that joined at run time.
+func (p peerService) Status(ctx context.Context, req *peerpb.StatusRequest) (*peerpb.StatusResponse, error) {
+	resp, err := p.PeerService.Status(ctx, req)
+	if err == nil && resp.Leader != "" {
+		resp.LeaderAddress = p.address(resp.Leader)
+	}
+	return resp, err
 }
 
 // Forward implements peerpb.PeerServer.

@@ -37,6 +37,7 @@ type peers struct {
 	mu     sync.Mutex
 	conns  map[string]peerConn
 	closed bool
+	told   map[string]string // where others say that a leader is: used when neither file nor state knows
 }
 
 // peerConn is a connection and where it goes.
@@ -46,7 +47,7 @@ type peerConn struct {
 }
 
 func newPeers(cfg *conf.Config, id *authn.Identity, view func() state.Viewer) *peers {
-	p := &peers{id: id, file: map[string]*conf.Controller{}, state: view, conns: map[string]peerConn{}}
+	p := &peers{id: id, file: map[string]*conf.Controller{}, state: view, conns: map[string]peerConn{}, told: map[string]string{}}
 	for i := range cfg.Controllers {
 		p.file[cfg.Controllers[i].Name] = &cfg.Controllers[i]
 	}
@@ -102,6 +103,11 @@ func (p *peers) controllers() []*nodepb.ControllerAddress {
 func (p *peers) Peer(name string) (peerpb.PeerClient, error) {
 	addr := p.address(name)
 	if addr == "" {
+		p.mu.Lock()
+		addr = p.told[name]
+		p.mu.Unlock()
+	}
+	if addr == "" {
 		return nil, fmt.Errorf("no controller %q is configured, and none of that name has joined", name)
 	}
 	p.mu.Lock()
@@ -133,6 +139,7 @@ func (p *peers) connect(name, addr string) (*grpc.ClientConn, error) {
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 			MinConnectTimeout: handshakeTimeout,
 		}),
+		grpc.WithChainUnaryInterceptor(p.listen),
 		// A link that takes everything and answers nothing must not hold calls for ever.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(8*server.MaxMessage), grpc.MaxCallSendMsgSize(2*server.MaxMessage)))
@@ -140,6 +147,24 @@ func (p *peers) connect(name, addr string) (*grpc.ClientConn, error) {
 		return nil, fmt.Errorf("controller %s: %w", name, err)
 	}
 	return conn, nil
+}
+
+// maxTold bounds what is remembered of what others say.
+const maxTold = 64
+
+// listen notes where another controller says that the leader is. It may say what it likes: the certificate at
+// the other end must be that of the one who was meant.
+func (p *peers) listen(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, next grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	err := next(ctx, method, req, reply, cc, opts...)
+	if st, ok := reply.(*peerpb.StatusResponse); ok && err == nil && st.Leader != "" && st.LeaderAddress != "" {
+		p.mu.Lock()
+		if len(p.told) >= maxTold {
+			clear(p.told)
+		}
+		p.told[st.Leader] = st.LeaderAddress
+		p.mu.Unlock()
+	}
+	return err
 }
 
 // named makes a client's configuration demand the certificate of one daemon: an address that leads to another
