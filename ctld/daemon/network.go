@@ -12,11 +12,16 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"google.golang.org/grpc/credentials"
 )
 
 const (
 	handshakeTimeout = 5 * time.Second
 	maxHandshakes    = 64 // under way at a time; more connections wait in the kernel
+	maxHandshakesOf  = 16 // of these from one address; more are closed: one stranger must not keep the others out
+	maxStrangers     = 2048
+	maxStrangersOf   = 256 // of one address, on the port for agents and controllers
 	maxSocketPath    = 107
 	firstAcceptWait  = 5 * time.Millisecond // after a connection that could not be accepted
 	lastAcceptWait   = time.Second
@@ -29,6 +34,7 @@ type tlsListener struct {
 	cfg   *tls.Config
 	ready chan net.Conn
 	slots chan struct{}
+	from  *tally // addresses of those in slots
 	done  chan struct{}
 	once  sync.Once
 	err   error
@@ -38,7 +44,7 @@ type tlsListener struct {
 func newTLSListener(l net.Listener, cfg *tls.Config) net.Listener {
 	t := &tlsListener{
 		Listener: l, cfg: cfg, ready: make(chan net.Conn), slots: make(chan struct{}, maxHandshakes),
-		done: make(chan struct{}), ended: make(chan struct{}),
+		from: newTally(maxHandshakes, maxHandshakesOf), done: make(chan struct{}), ended: make(chan struct{}),
 	}
 	go t.accept()
 	return t
@@ -58,7 +64,13 @@ func (t *tlsListener) accept() {
 		switch {
 		case err == nil:
 			wait = 0
-			go t.handshake(c)
+			release := t.from.take(originOf(c.RemoteAddr()))
+			if release == nil {
+				c.Close()
+				<-t.slots
+				continue
+			}
+			go t.handshake(c, release)
 		case errors.Is(err, net.ErrClosed):
 			t.err = err
 			return
@@ -73,8 +85,8 @@ func (t *tlsListener) accept() {
 	}
 }
 
-func (t *tlsListener) handshake(raw net.Conn) {
-	defer func() { <-t.slots }()
+func (t *tlsListener) handshake(raw net.Conn, release func()) {
+	defer func() { release(); <-t.slots }()
 	ctx, cancel := context.WithTimeout(context.Background(), handshakeTimeout)
 	defer cancel()
 	c := tls.Server(raw, t.cfg)
@@ -106,6 +118,29 @@ func (t *tlsListener) Close() error {
 	t.once.Do(func() { close(t.done) })
 	return t.Listener.Close()
 }
+
+// strangerListener bounds the connections that have not proved yet who they are: one that is over the bounds
+// is closed at once. Whoever is known by known's handshake counts no more.
+func strangerListener(l net.Listener) net.Listener {
+	return gateListener{l, &gate{conns: newTally(fileShare(maxStrangers), maxStrangersOf)}}
+}
+
+// known tells a strangerListener who is none any more.
+type known struct {
+	credentials.TransportCredentials
+}
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (k known) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := k.TransportCredentials.ServerHandshake(raw)
+	if c, ok := raw.(*gateConn); ok && err == nil {
+		c.release()
+	}
+	return conn, info, err
+}
+
+// Clone implements credentials.TransportCredentials.
+func (k known) Clone() credentials.TransportCredentials { return known{k.TransportCredentials.Clone()} }
 
 // tlsDialer connects to another controller's raft port.
 func tlsDialer(cfg *tls.Config) func(context.Context, string) (net.Conn, error) {
