@@ -353,6 +353,9 @@ func (t *Tx) judgeAgain(w wakeup) {
 	}
 	dep := seen.dep
 	if old.Waiting != nil && byTask(dep) {
+		if t.feature >= FeatureMembers && !onlyTask(dep, w) {
+			w.task = -1
+		}
 		t.judgeTasks(old, dep, w.task)
 		return
 	}
@@ -372,6 +375,19 @@ func byTask(dep *job.Dependency) bool {
 		}
 	}
 	return false
+}
+
+// onlyTask tells whether a change decides for nobody but the task of the same number: the dependency names
+// what has changed as a whole array, by aftercorr. The first release took every change for such a one.
+func onlyTask(dep *job.Dependency, w wakeup) bool {
+	for i := range dep.Terms {
+		for _, d := range dep.Terms[i].Jobs {
+			if names := d.ID == w.by || d.ID == w.of; names && (dep.Terms[i].Type != job.DepAfterCorr || d.Task != job.NoTask || d.ID != w.of) {
+				return false
+			}
+		}
+	}
+	return w.of != 0
 }
 
 // judgeTasks judges the waiting tasks of an array one by one (or only the one that something

@@ -179,3 +179,44 @@ func TestDependencyLimits(t *testing.T) {
 		t.Errorf("another user: %+v", r)
 	}
 }
+
+// TestTasksWaitForOneTask: tasks that all wait for one task of another array, named by its number, start
+// when it has ended, whatever their own numbers are. They waited for ever: of a change of task 1 only their
+// own task 1 was told. The first release goes on so until all know better, and then they are looked at again.
+func TestTasksWaitForOneTask(t *testing.T) {
+	for _, dep := range []string{"aftercorr:1_1", "aftercorr:2,afterany:1_1", "aftercorr:2,afterok:1_1"} {
+		for _, late := range []bool{false, true} {
+			w := newWorld(t)
+			raise := func() { w.do(func(t *state.Tx) { t.RaiseFeature(state.FeatureMembers) }) }
+			if !late {
+				raise()
+			}
+			w.submit(job.Spec{Array: "0-1"})
+			two := w.submit(job.Spec{Array: "5-7"})
+			id := w.submit(job.Spec{Array: "5-7", Dependency: dep})
+			for _, task := range []int64{5, 6, 7, 5, 6} { // the tasks of the second array have ended before
+				if task = min(task, 7); w.s.View().ArrayTask(two, task) == nil {
+					w.plan(w.begin(two, task, alloc("n1", 1)))
+					w.launched(w.s.View().ArrayTask(two, task).ID, job.CauseNone, true)
+					w.report(w.s.View().ArrayTask(two, task).ID)
+				}
+			}
+			w.plan(w.begin(1, 1, alloc("n1", 1)))
+			one := w.s.View().ArrayTask(1, 1).ID
+			w.launched(one, job.CauseNone, true)
+			w.report(one)
+			if late {
+				raise()
+			}
+			waits := 0
+			for _, j := range append(w.s.View().ArrayTasks(id), w.s.View().Job(id)) {
+				if j.Dep != state.DepMet {
+					waits++
+				}
+			}
+			if waits > 0 {
+				t.Errorf("%s (level raised later: %t): %d records wait still", dep, late, waits)
+			}
+		}
+	}
+}

@@ -44,8 +44,23 @@ func (t *tables) Controllers() iter.Seq[Controller] {
 	}
 }
 
-// RaiseFeature raises the level; it never falls.
-func (t *Tx) RaiseFeature(level uint32) { t.feature = max(t.feature, level) }
+// RaiseFeature raises the level; it never falls. What waits only by what the first release does not know
+// better may start then.
+func (t *Tx) RaiseFeature(level uint32) {
+	before := t.feature
+	if t.feature = max(t.feature, level); before >= FeatureMembers || t.feature < FeatureMembers {
+		return
+	}
+	for _, p := range t.parts.list {
+		if t.usualTime(p) != p.DefaultTime {
+			t.usage++
+			t.capacity++
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(t.watching)) {
+		t.judgeAgain(wakeup{id: id, task: -1})
+	}
+}
 
 // SetController keeps or forgets where a controller is reached.
 func (t *Tx) SetController(c Controller, remove bool) *Refusal {

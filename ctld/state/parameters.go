@@ -109,8 +109,7 @@ func setTimeLimit(e *jobEdit, key, value string) *Refusal {
 		if ms > 0 {
 			e.j.End = e.j.Start + ms
 		}
-		e.t.usage++ // the planner counts on when runs end, and what it keeps for whom follows from that
-		e.t.capacity++
+		e.t.capacity++ // the planner counts on when runs end, and what it keeps for whom follows from that
 	}
 	return nil
 }

@@ -123,7 +123,7 @@ func (t *Tx) startable(j *Job, s *sched.Start) bool {
 // between --time-min and --time.
 func (t *tables) limitOf(j *Job, s *sched.Start) int64 {
 	p := t.Partition(s.Partition)
-	limit, ok := sched.TimeLimit(j.Spec.TimeLimit, j.Spec.TimeMin, p.DefaultTime, p.MaxTime)
+	limit, ok := sched.TimeLimit(j.Spec.TimeLimit, j.Spec.TimeMin, t.usualTime(p), p.MaxTime)
 	if !ok {
 		return 0
 	}

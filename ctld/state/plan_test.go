@@ -306,3 +306,45 @@ func TestPlannerHearsOfWhatGivesWay(t *testing.T) {
 		})
 	}
 }
+
+// TestPlannerSeesNewEnds: the planner's list of runs is kept between versions, and has to follow when only the
+// end of a run has changed. It did not for one that was cancelled: two replicas with the same state, one of
+// them restored since, made different plans, and a reservation waited for a limit that did not count any more.
+func TestPlannerSeesNewEnds(t *testing.T) {
+	for name, end := range map[string]func(*world, uint32){
+		"cancelled":  func(w *world, id uint32) { w.cancel(root, job.Ref{ID: id}) },
+		"time limit": func(w *world, id uint32) { w.timer(id, "time_limit") },
+		"requeued":   func(w *world, id uint32) { w.control(state.OpRequeue, root, id) },
+		"longer":     func(w *world, id uint32) { w.update(root, id, "TimeLimit", "600") },
+	} {
+		w := newWorld(t)
+		id := w.run(job.Spec{TimeLimit: 60_000})
+		before := w.s.View().Sched().Running
+		end(w, id)
+		now := w.s.View().Sched().Running
+		if len(before) != 1 || len(now) != 1 || now[0].End != w.job(id).End {
+			t.Errorf("%s: the record ends at %d, the planner has %+v", name, w.job(id).End, now)
+		}
+	}
+}
+
+// TestUsualTimeOverMaxTime: a job that asks for no time is not kept for ever by a MaxTime that was set below
+// the partition's DefaultTime. The first release keeps it, and so does a state at its level.
+func TestUsualTimeOverMaxTime(t *testing.T) {
+	w := newWorld(t)
+	w.do(func(t *state.Tx) { t.UpdatePartition("p", map[string]string{"MaxTime": "1"}, root) })
+	id := w.submit(job.Spec{})
+	plan := func() *sched.Decision { return sched.Plan(w.s.View().Sched(), w.now, sched.Policy{}) }
+	if d := plan(); len(d.Starts) != 0 {
+		t.Fatalf("at level 1: %+v", d.Starts)
+	}
+	capacity := w.s.View().Capacity()
+	w.do(func(t *state.Tx) { t.RaiseFeature(state.FeatureMembers) })
+	if w.s.View().Capacity() == capacity {
+		t.Error("nothing tells the leader to plan again")
+	}
+	d := plan()
+	if len(d.Starts) != 1 || w.plan(d.Starts...) != 1 || w.job(id).TimeLimit != 60_000 {
+		t.Fatalf("at level 2: %+v, limit %d", d, w.job(id).TimeLimit)
+	}
+}

@@ -243,6 +243,9 @@ func (t *Tx) indexHolding(old, j *Job) {
 			}
 		}
 	}
+	if was && is && old.End != j.End {
+		t.usage++ // the planner counts on when runs end
+	}
 	if was == is {
 		return
 	}

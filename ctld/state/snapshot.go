@@ -194,7 +194,7 @@ func (t *tables) schedPartitions() []sched.Partition {
 	for i, p := range t.parts.list {
 		list = append(list, sched.Partition{
 			Name: p.Name, Nodes: t.parts.nodes[i], Up: p.State == "UP" || p.State == "DRAIN", Tier: p.PriorityTier,
-			MaxTime: p.MaxTime, DefaultTime: p.DefaultTime, MinNodes: p.MinNodes, MaxNodes: p.MaxNodes,
+			MaxTime: p.MaxTime, DefaultTime: t.usualTime(p), MinNodes: p.MinNodes, MaxNodes: p.MaxNodes,
 			DefMemPerNode: p.DefMemPerNode, DefMemPerCPU: p.DefMemPerCPU,
 			MaxMemPerNode: p.MaxMemPerNode, MaxMemPerCPU: p.MaxMemPerCPU,
 			Inactive: p.State == "INACTIVE", Default: p.Default, WholeNodes: strings.EqualFold(p.OverSubscribe, "EXCLUSIVE"),

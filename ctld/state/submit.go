@@ -175,9 +175,19 @@ func (t *tables) effectiveLimit(asked int64, names string) int64 {
 	case p == nil, p.DefaultTime == 0 && p.MaxTime == 0:
 		return job.Unlimited
 	case p.DefaultTime != 0:
-		return p.DefaultTime
+		return t.usualTime(p)
 	}
 	return p.MaxTime
+}
+
+// usualTime is the limit of a job that asks for none, 0 when MaxTime is. A MaxTime that was set below
+// DefaultTime at run time bounds it: such a job asked for nothing that the partition does not allow. The
+// first release lets it wait for ever, and so do all as long as not all know better.
+func (t *tables) usualTime(p *Partition) int64 {
+	if t.feature >= FeatureMembers && p.MaxTime > 0 && p.DefaultTime > p.MaxTime {
+		return p.MaxTime
+	}
+	return p.DefaultTime
 }
 
 // basePriority is the priority of a record that nobody has set: later and less nice is lower.
