@@ -60,14 +60,21 @@ func serveLogin(ctx context.Context, o options, c *conf.Config, log *slog.Logger
 	if !slices.Contains(c.LoginNodes, name) {
 		log.Warn("LoginNodes does not list this host: the controllers refuse its tokens until their grid.conf does", "login", name)
 	}
-	accounts := authn.NewAccounts("/etc/passwd", "/etc/group", fault.Now)
 	s := &login.Server{
 		Identity: id, Now: fault.Now, Rand: rand.Reader, Log: log,
-		Users: func(uid uint32) (string, error) {
-			a, err := accounts.ByUID(uid)
-			return a.User, err
-		},
+		Users: userName(authn.NewAccounts("/etc/passwd", "/etc/group", fault.Now)),
 	}
 	log.Info("gnoded serves a login host", "login", name, "socket", p.socket, "version", version.Version, "uid", os.Geteuid())
 	return alongside(ctx, renewer(home, id, c.Controllers, log).Run, func(ctx context.Context) error { return s.Serve(ctx, users) })
+}
+
+// userName finds the name of a uid. Whoever asks may have none: processes of containers have such uids.
+func userName(accounts *authn.Accounts) func(uid uint32) (string, error) {
+	return func(uid uint32) (string, error) {
+		a, err := accounts.ByUID(uid)
+		if err != nil {
+			return "", err
+		}
+		return a.User, nil
+	}
 }
