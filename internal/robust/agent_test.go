@@ -377,7 +377,7 @@ const (
 // their jobs start elsewhere, and never are two copies alive. JobLease is 5 s.
 func TestCutOff(t *testing.T) {
 	long(t)
-	c := start(t, layout{controllers: 3, nodes: 2 * lanes, cpus: 8, set: []string{"SlurmdTimeout=5", "MaxBatchRequeue=1000", "JobLease=5"},
+	c := start(t, layout{controllers: 3, nodes: 2 * lanes, cpus: 8, set: []string{"SlurmdTimeout=5", "MaxBatchRequeue=1000"},
 		partitions: []string{"PartitionName=batch Nodes=ALL Default=YES JobLease=5"}})
 	const jobs = 16
 	for i := range jobs {

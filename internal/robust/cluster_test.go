@@ -355,10 +355,7 @@ func (c *cluster) confText(self string) string {
 	}
 	known := slices.Clone(c.names[:c.controllers])
 	if i := slices.Index(c.names, self); i >= c.controllers {
-		known = append(known, c.joined...)
-		if !slices.Contains(known, self) {
-			known = append(known, self)
-		}
+		known = append(known, self)
 	}
 	for _, n := range known {
 		b.WriteString(c.controllerLine(self, n))

@@ -40,12 +40,10 @@ func (c *cluster) underLoad(h *history, a *acks) (stop func()) {
 func (c *cluster) join(name string) {
 	c.t.Helper()
 	p := c.proc[name]
-	// Its file names those that are there by now: any of them may lead.
-	c.ok(os.WriteFile(c.path("etc", name+".conf"), []byte(c.confText(name)), 0o644))
+	// Its file names the first controller and itself: where others that joined are it has to learn.
 	p.extra = []string{"--join"}
 	c.ok(p.start())
 	p.extra = nil
-	c.joined = append(c.joined, name)
 	begin := time.Now()
 	add := &ctldpb.ChangeControllerRequest{Op: ctldpb.ChangeControllerRequest_ADD, Name: name, Address: c.address(name), Port: ctldPort, RaftPort: raftPort}
 	if err := c.change(time.Minute, add); err != nil && !strings.Contains(err.Error(), "already") {

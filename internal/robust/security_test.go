@@ -10,8 +10,10 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -158,10 +160,35 @@ func (g *guarded) dial(target string, opts ...grpc.DialOption) *grpc.ClientConn 
 	return conn
 }
 
-// socketAs connects to a unix socket as a uid.
+// socketAs connects to a unix socket as a uid, with its groups.
 func (g *guarded) socketAs(uid uint32, path string) *grpc.ClientConn {
 	return g.dial("local", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return connectAs(ctx, uid, path) }))
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return connectWith(ctx, uid, path) }))
+}
+
+// connectWith is connectAs with the gid of the account too; shepherds hold the agent's.
+func connectWith(ctx context.Context, uid uint32, path string) (net.Conn, error) {
+	gid := uid
+	if uid == stepUID {
+		gid = agentUID
+	}
+	type result struct {
+		conn net.Conn
+		err  error
+	}
+	done := make(chan result)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, and its ids with it
+		none := ^uintptr(0)
+		if _, _, e := syscall.RawSyscall(syscall.SYS_SETRESGID, none, uintptr(gid), none); e != 0 {
+			done <- result{nil, e}
+			return
+		}
+		conn, err := connectAs(ctx, uid, path)
+		done <- result{conn, err}
+	}()
+	r := <-done
+	return r.conn, r.err
 }
 
 // withTLS connects to a port of a controller's.
