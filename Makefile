@@ -14,7 +14,7 @@ MAINS := grid:./cli gctld:./ctld gnoded:./nodeagent gnode-launch:./nodeagent/lau
 BINS  := $(foreach m,$(MAINS),$(BIN)/$(firstword $(subst :, ,$(m))))
 LINKS := gsub gqueue gcancel ginfo gacct gctl sbatch squeue scancel sinfo sacct scontrol
 
-.PHONY: help build test race lint proto man e2e robust robust-failover robust-agent robust-members bench bench-submit bench-launch bench-slurm-install cover fuzz demo install check clean need-go
+.PHONY: help build test race lint proto man sim e2e robust robust-failover robust-agent robust-members bench bench-submit bench-launch bench-slurm-install cover fuzz demo install check clean need-go
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ proto: need-go ## generate api/*/*.pb.go again
 man: need-go ## write the generated manual pages again
 	$(GO) test ./conf -run TestManPage -update
 	CASES_FOLDER=none $(GO) test ./cli -run TestManPages -update
+
+sim: need-go ## the seeded simulator of state, planner and log with fresh seeds (SIM_TIME=60s)
+	$(GO) test ./ctld/sim -count=1 -timeout 24h -v -run '^TestSim$$' -sim-time $${SIM_TIME:-60s}
 
 e2e: need-go ## the user cases against a real cluster on loopback
 	$(GO) test -count=1 -v -run "Cases|Killed|Reconfigure" ./cli

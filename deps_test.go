@@ -259,7 +259,7 @@ func houseFile(t *testing.T, rel, path string, test bool) (comments int) {
 
 // clockless packages take time and randomness as parameters.
 var clockless = []string{"internal/hostlist", "internal/node", "internal/job", "internal/step", "internal/cred", "gres", "partitions",
-	"accounting", "accounting/ledger", "ctld/sched/...", "ctld/state", "ctld/fsm", "zkverify", "zkverify/tensor"}
+	"accounting", "accounting/ledger", "ctld/sched/...", "ctld/state", "ctld/fsm", "ctld/sim/...", "zkverify", "zkverify/tensor"}
 
 // forbidCalls finds the clock, global randomness and exits where they do not belong.
 func forbidCalls(t *testing.T, rel, name string, f *ast.File) {

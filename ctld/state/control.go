@@ -140,6 +140,11 @@ func (t *Tx) controlRequeue(old *Job, c *Control) *Refusal {
 	if !t.comeBack(j, event, back) {
 		return refuse("ESLURM_JOB_PENDING", "Job is pending execution", fmt.Sprintf("job %s is in the queue already", old.Name()))
 	}
+	if j.Dep != DepMet && t.feature >= FeatureMembers {
+		if r := t.dependAgain(j); r != nil {
+			return r
+		}
+	}
 	j.Cancelled, j.CancelUID = false, 0
 	t.settle(old, j)
 	return nil

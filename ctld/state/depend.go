@@ -42,6 +42,24 @@ func (t *Tx) dependOnSubmit(j *Job) *Refusal {
 	return nil
 }
 
+// dependAgain judges a record that comes back to the queue and was not told of what it waited for since it was
+// cancelled. In the first release it waits for ever for what has ended meanwhile.
+func (t *Tx) dependAgain(j *Job) *Refusal {
+	dep, err := job.ParseDependency(j.Spec.Dependency)
+	if err != nil {
+		return nil // refused when it was submitted
+	}
+	was := edit(j)
+	if t.depend(j, &dep); t.staysNever(was, j.Dep, &dep) {
+		j.Dep = DepNever
+	}
+	j.Eligible = j.eligibleAt(t.now)
+	if j.Dep == DepWaits {
+		return t.mayWatch(j, &dep)
+	}
+	return nil
+}
+
 func dependencyProblem(why string) *Refusal {
 	return refuse("ESLURM_DEPENDENCY", "Job dependency problem", why)
 }

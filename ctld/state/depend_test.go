@@ -220,3 +220,32 @@ func TestTasksWaitForOneTask(t *testing.T) {
 		}
 	}
 }
+
+// TestRequeuedHearsOfItsDependency: what a cancelled job waited for may end before the job is queued again.
+// It waited for ever then. Nor may it come to wait for a job that waits for it by now.
+func TestRequeuedHearsOfItsDependency(t *testing.T) {
+	w := newWorld(t)
+	w.do(func(t *state.Tx) { t.RaiseFeature(state.FeatureMembers) })
+	one := w.submit(job.Spec{})
+	id := w.submit(job.Spec{Dependency: fmt.Sprintf("afterany:%d", one)})
+	w.cancel(root, job.Ref{ID: id})
+	w.cancel(root, job.Ref{ID: one})
+	if r := w.control(state.OpRequeue, root, id); r != nil || w.job(id).Dep != state.DepMet {
+		t.Fatalf("%+v, dependency %d", r, w.job(id).Dep)
+	}
+
+	one = w.submit(job.Spec{})
+	id = w.submit(job.Spec{Dependency: fmt.Sprintf("afterok:%d", one)})
+	w.cancel(root, job.Ref{ID: id})
+	if r := w.update(root, one, "Dependency", fmt.Sprintf("afternotok:%d?singleton", id)); r != nil {
+		t.Fatalf("%+v", r)
+	}
+	behind := w.submit(job.Spec{Dependency: fmt.Sprintf("afterok:%d", id)})
+	if w.job(behind).Dep != state.DepNever {
+		t.Fatalf("dependency %d", w.job(behind).Dep)
+	}
+	if r := w.update(root, one, "Dependency", fmt.Sprintf("afterok:%d", behind)); r != nil {
+		t.Fatalf("%+v", r)
+	}
+	wantRefusal(t, w.control(state.OpRequeue, root, id), "ESLURM_CIRCULAR_DEPENDENCY", "waits for")
+}
