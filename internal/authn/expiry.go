@@ -2,6 +2,7 @@ package authn
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
 	"time"
 )
@@ -39,8 +40,23 @@ func (id *Identity) Expiry() Expiry {
 	return e
 }
 
+// Life is how long a certificate was good when it was made; it begins a little before that, so that clocks
+// may differ.
+func Life(cert *x509.Certificate) time.Duration { return lifeOf(cert.NotBefore, cert.NotAfter) }
+
+func lifeOf(begin, end time.Time) time.Duration {
+	if life := end.Sub(begin); life > clockSkew {
+		return life - clockSkew
+	}
+	return end.Sub(begin)
+}
+
 // RenewAt is when two thirds of the life are over: the time to renew.
-func (e Expiry) RenewAt() time.Time { return e.NotBefore.Add(e.NotAfter.Sub(e.NotBefore) / 3 * 2) }
+func (e Expiry) RenewAt() time.Time { return e.NotAfter.Add(-lifeOf(e.NotBefore, e.NotAfter) / 3) }
+
+// Due tells whether it is time to renew. A certificate whose time has not begun was made by a clock that was
+// ahead: nobody takes it.
+func (e Expiry) Due(now time.Time) bool { return now.Before(e.NotBefore) || !now.Before(e.RenewAt()) }
 
 // Warning says what will soon go wrong, or has; "" when nothing.
 func (e Expiry) Warning(now time.Time) string {
@@ -50,7 +66,9 @@ func (e Expiry) Warning(now time.Time) string {
 		return fmt.Sprintf("the certificate files have changed and are not used: %v", e.Problem)
 	case left <= 0:
 		return fmt.Sprintf("the certificate of %s ended at %s: nobody accepts new connections of it; renew it (gctl pki renew %s)", e.Name, e.NotAfter.UTC().Format(time.RFC3339), e.Name)
-	case left < min(warnCert, e.NotAfter.Sub(e.NotBefore)/4):
+	case now.Before(e.NotBefore):
+		return fmt.Sprintf("the certificate of %s begins at %s and nobody takes it before: was the clock ahead when it was made? renew it (gctl pki renew %s)", e.Name, e.NotBefore.UTC().Format(time.RFC3339), e.Name)
+	case left < min(warnCert, lifeOf(e.NotBefore, e.NotAfter)/4):
 		return fmt.Sprintf("the certificate of %s ends in %s, at %s; renew it (gctl pki renew %s)", e.Name, days(left), e.NotAfter.UTC().Format(time.RFC3339), e.Name)
 	case caLeft <= 0:
 		return fmt.Sprintf("the cluster's CA ended at %s: every certificate is void", e.CA.UTC().Format(time.RFC3339))

@@ -28,12 +28,35 @@ func TestExpiryTexts(t *testing.T) {
 			t.Errorf("after %v: %q, want %q", tt.after, got, tt.want)
 		}
 	}
-	if got := e.RenewAt(); got != epoch.Add(20*24*time.Hour) {
-		t.Errorf("renewal at %v", got)
+	if got := e.Warning(epoch.Add(-time.Hour)); !strings.Contains(got, "nobody takes it before") {
+		t.Errorf("before its time: %q", got)
 	}
 	e.NotAfter = epoch.Add(2 * CALife)
 	if got := e.Warning(epoch.Add(CALife - 10*24*time.Hour)); !strings.Contains(got, "CA ends in 10 days") {
 		t.Errorf("CA: %q", got)
+	}
+}
+
+// TestDue: two thirds of the life that was given must be over, however short it is beside what it is dated back.
+func TestDue(t *testing.T) {
+	for _, life := range []time.Duration{time.Minute, 10 * time.Minute, 30 * 24 * time.Hour} {
+		p := newPKI(t, "blue", epoch)
+		pair, err := p.ca.Issue(RoleCtld, "c1", life, rand.Reader, epoch)
+		if err == nil {
+			err = pair.Write(p.dir, "c1")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := p.open(t, "c1", func() time.Time { return epoch }).Expiry()
+		for at, want := range map[time.Duration]bool{0: false, life / 2: false, life*2/3 - time.Second: false, life*2/3 + time.Second: true, life: true, -clockSkew - time.Second: true} {
+			if e.Due(epoch.Add(at)) != want {
+				t.Errorf("a life of %v, after %v: due is %v", life, at, !want)
+			}
+		}
+		if got := e.Warning(epoch.Add(life / 2)); got != "" {
+			t.Errorf("a life of %v: %q in the middle", life, got)
+		}
 	}
 }
 

@@ -227,7 +227,7 @@ func (ca *CA) Create(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := placeFile(filepath.Join(dir, CAKeyFile), data, 0o600, os.Link); err != nil {
+	if err := placeFile(filepath.Join(dir, CAKeyFile), filepath.Join(dir, CAKeyFile), data, 0o600, os.Link); err != nil {
 		if errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("%s: %w", filepath.Join(dir, CAKeyFile), ErrCAThere)
 		}
@@ -314,18 +314,9 @@ func clusterOf(cert *x509.Certificate) (string, error) {
 func WriteCAs(dir string, cas ...*x509.Certificate) error {
 	var data []byte
 	for _, c := range cas {
-		data = append(data, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
+		data = append(data, certPEM(c)...)
 	}
 	return writeFile(filepath.Join(dir, CAFile), data, 0o644)
-}
-
-// Write stores a pair as NAME.pem (0644) and NAME.key (0600) in dir. The key is in place before
-// the certificate, so that a daemon that reloads in between keeps the old pair.
-func (p *Pair) Write(dir, name string) error {
-	if err := writeKey(filepath.Join(dir, name+".key"), p.Key); err != nil {
-		return err
-	}
-	return writeCert(filepath.Join(dir, name+".pem"), p.Cert)
 }
 
 func keyPEM(key ed25519.PrivateKey) ([]byte, error) {
@@ -334,68 +325,6 @@ func keyPEM(key ed25519.PrivateKey) ([]byte, error) {
 		return nil, fmt.Errorf("encode a key: %w", err)
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
-}
-
-func writeKey(path string, key ed25519.PrivateKey) error {
-	data, err := keyPEM(key)
-	if err != nil {
-		return err
-	}
-	return writeFile(path, data, 0o600)
-}
-
-func writeCert(path string, cert *x509.Certificate) error {
-	return writeFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw}), 0o644)
-}
-
-// writeFile replaces path in one step, whatever happens meanwhile; a reader sees the old or the new
-// bytes. The new file belongs to whom the old one belonged to: daemons cannot read keys of others.
-func writeFile(path string, data []byte, mode os.FileMode) error {
-	return placeFile(path, data, mode, os.Rename)
-}
-
-// placeFile writes a file beside path, brings it to the disk and puts it in place.
-func placeFile(path string, data []byte, mode os.FileMode, place func(tmp, path string) error) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // mode 0600 from its first instant
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	defer os.Remove(f.Name()) // in place by rename: it is gone
-	_, err = f.Write(data)
-	if old, ok := ownerOf(path); ok && err == nil && old != os.Geteuid() {
-		err = f.Chown(old, -1)
-	}
-	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
-	if err == nil {
-		err = place(f.Name(), path)
-	}
-	if err == nil {
-		err = syncDir(filepath.Dir(path))
-	}
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return nil
-}
-
-func ownerOf(path string) (uid int, ok bool) {
-	info, err := os.Lstat(path)
-	if err != nil {
-		return 0, false
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return 0, false
-	}
-	return int(st.Uid), true
-}
-
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // openSecret opens a file that holds a secret, and refuses one that others can read or, unless
@@ -422,32 +351,6 @@ func openSecret(path string, anyOwner bool) (*os.File, error) {
 		return nil, err
 	}
 	return f, nil
-}
-
-// LoadPair reads what Pair.Write stored: the key must be the certificate's.
-func LoadPair(dir, name string) (*Pair, error) { return loadPair(dir, name, false) }
-
-// CheckPair is for root, who looks after pairs of daemons that run under other accounts: LoadPair,
-// whoever owns the key.
-func CheckPair(dir, name string) error {
-	_, err := loadPair(dir, name, os.Geteuid() == 0)
-	return err
-}
-
-func loadPair(dir, name string, anyOwner bool) (*Pair, error) {
-	certPath, keyPath := filepath.Join(dir, name+".pem"), filepath.Join(dir, name+".key")
-	cert, err := LoadCert(certPath)
-	if err != nil {
-		return nil, err
-	}
-	key, err := loadKey(keyPath, anyOwner)
-	if err != nil {
-		return nil, err
-	}
-	if pub, ok := cert.PublicKey.(ed25519.PublicKey); !ok || !pub.Equal(key.Public()) {
-		return nil, fmt.Errorf("%s does not belong to %s", keyPath, certPath)
-	}
-	return &Pair{Cert: cert, Key: key}, nil
 }
 
 // LoadKey reads an Ed25519 key and refuses one that others can read or that somebody else owns.
