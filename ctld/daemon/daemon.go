@@ -195,7 +195,7 @@ func (c *controller) openServers() {
 		grpc.ChainUnaryInterceptor(c.auth.Unary(), c.server.Forwarding()),
 		grpc.ChainStreamInterceptor(c.auth.Stream(), c.server.AuditStream()))
 	ctldpb.RegisterControllerServer(c.local, c.server)
-	c.remote = grpc.NewServer(grpc.Creds(credentials.NewTLS(c.id.Server(authn.RoleCtld, authn.RoleNode, authn.RoleLogin))),
+	c.remote = grpc.NewServer(grpc.Creds(known{credentials.NewTLS(c.id.Server(authn.RoleCtld, authn.RoleNode, authn.RoleLogin))}),
 		grpc.ConnectionTimeout(handshakeTimeout), grpc.MaxHeaderListSize(remoteHeaders),
 		grpc.MaxRecvMsgSize(server.MaxMessage*2), grpc.MaxConcurrentStreams(maxStreams), grpc.KeepaliveParams(vanished),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
@@ -315,7 +315,7 @@ func (c *controller) run(ctx context.Context) error {
 			}
 		})
 	}
-	serve(c.remote, at.tcp)
+	serve(c.remote, strangerListener(at.tcp))
 	serve(c.local, newUserListener(at.socket, userConns()))
 	if c.users != nil {
 		serve(c.users, at.users)
