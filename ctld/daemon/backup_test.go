@@ -235,8 +235,24 @@ func TestRenewal(t *testing.T) {
 	if err := os.Chmod(key, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	lock, err := authn.LockFolder(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := look(); !got.Equal(first) {
+		t.Errorf("renewed while another process changes the folder: %v", got)
+	}
+	if err := lock.Close(); err != nil {
+		t.Fatal(err)
+	}
 	if got := look(); got.Sub(now) < 19*time.Hour || id.Role() != authn.RoleCtld {
 		t.Errorf("not renewed: %v", got)
+	}
+	// The clock was two hours ahead when that was made: once it is right, nobody would take the certificate.
+	ahead := id.Expiry().NotAfter
+	now = now.Add(-2 * time.Hour)
+	if got := look(); !got.Before(ahead) || id.Expiry().NotBefore.After(now) {
+		t.Errorf("a certificate that begins in the future stays: %v", got)
 	}
 	cfg.ClusterName = "other"
 	if _, err := newIssuer(cfg, clock).CA(); err == nil || !strings.Contains(err.Error(), "cluster hall") {

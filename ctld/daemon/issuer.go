@@ -85,7 +85,7 @@ type renewal struct {
 func (r renewal) run(ctx context.Context) {
 	var told time.Time
 	for {
-		if r.now().After(r.id.Expiry().RenewAt()) {
+		if r.id.Expiry().Due(r.now()) {
 			err := r.renew()
 			switch {
 			case err == nil:
@@ -108,6 +108,11 @@ func (r renewal) renew() error {
 	if err != nil {
 		return err
 	}
+	lock, err := authn.LockFolder(r.dir) // gctl pki renew may be at work
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
 	pair, err := ca.Issue(authn.RoleCtld, r.id.Name(), r.life(), rand.Reader, r.now())
 	if err != nil {
 		return err
