@@ -6,6 +6,7 @@ import (
 
 	"github.com/tensorgrid/tensorgrid/api/logpb"
 	"github.com/tensorgrid/tensorgrid/ctld/fsm"
+	"github.com/tensorgrid/tensorgrid/ctld/state"
 )
 
 // featureInterval is how often the leader looks whether all members know more than the state uses, and
@@ -20,6 +21,10 @@ const (
 func (l *Leader) featureLoop(t *term) {
 	if l.Peers == nil {
 		return
+	}
+	// A leader that ended between the level and the configuration leaves the second to its successor.
+	if l.Log.View().Feature() >= state.FeatureMembers {
+		l.complete(t.ctx)
 	}
 	for l.Log.View().Feature() < fsm.Version {
 		if l.raise(t.ctx) {
@@ -56,9 +61,9 @@ func (l *Leader) raise(ctx context.Context) bool {
 // complete puts the configuration into the state again after the level has risen: the state could not
 // take all of it before. That changes nothing else where the file is the one that the state has.
 func (l *Leader) complete(ctx context.Context) {
-	next := SetConfig(l.Config())
-	if have := l.Log.View().Config(); have == nil || have.Digest != next.Digest {
-		return // reconfigure brings it
+	next, view := SetConfig(l.Config()), l.Log.View()
+	if have := view.Config(); have == nil || have.Digest != next.Digest || !lacksLeases(view, next) {
+		return // reconfigure brings it, or it is there
 	}
 	for {
 		_, err := l.propose(ctx, &logpb.Command{Of: &logpb.Command_SetConfig{SetConfig: next}})
@@ -66,4 +71,25 @@ func (l *Leader) complete(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// lacksLeases tells whether the state has other leases of partitions than the file.
+func lacksLeases(view state.Viewer, file *logpb.SetConfig) bool {
+	v, ok := view.(interface {
+		File() ([]state.NodeConfig, []state.Partition)
+	})
+	if !ok {
+		return false
+	}
+	_, parts := v.File()
+	lease := make(map[string]int64, len(parts))
+	for i := range parts {
+		lease[parts[i].Name] = parts[i].JobLease
+	}
+	for _, p := range file.Partitions {
+		if have, known := lease[p.Name]; known && have != p.JobLeaseMs {
+			return true
+		}
+	}
+	return false
 }

@@ -75,6 +75,36 @@ func TestFeatureIsRaised(t *testing.T) {
 	})
 }
 
+// TestSuccessorCompletesTheLevel: a leader that raised the level and ended before it put the configuration in
+// again leaves that to its successor; else the leases of partitions would not count until somebody reconfigures.
+func TestSuccessorCompletesTheLevel(t *testing.T) {
+	inBench(t, func(b *bench) {
+		b.deps = func(d *Deps) { d.Peers = &peers{} }
+		b.cfg.Partitions[0].JobLease = conf.Lease(5000)
+		l, r := b.lead("c1")
+		b.apply(&logpb.Command{Of: &logpb.Command_RaiseFeature{RaiseFeature: &logpb.RaiseFeature{Level: fsm.Version}}})
+		r.lose()
+		if lease := l.Log.View().Partition("main").JobLease; lease != 0 {
+			t.Fatalf("JobLease of the partition is %d before anybody put it in", lease)
+		}
+		l, r = b.lead("c2")
+		time.Sleep(2 * featureInterval)
+		if lease := l.Log.View().Partition("main").JobLease; lease != 5000 {
+			t.Errorf("JobLease of the partition is %d", lease)
+		}
+		configs := func() int {
+			return b.log.count(func(c *logpb.Command) bool { return c.GetSetConfig() != nil })
+		}
+		n := configs()
+		r.lose()
+		b.lead("c3") // nothing is missing any more
+		time.Sleep(2 * featureInterval)
+		if more := configs() - n; more != 0 {
+			t.Errorf("%d configurations too many", more)
+		}
+	})
+}
+
 // hashes is a replica that hashes its marks at once.
 type hashes struct {
 	*memLog

@@ -124,6 +124,37 @@ func TestLeasedLaunchGoesBehindAnAck(t *testing.T) {
 	})
 }
 
+// TestLeasesSwitchedOff: when leases go out of the configuration the next acknowledgement may be one that no
+// majority stands behind. A run that still has its lease is renewed by it all the same, so it counts here too.
+func TestLeasesSwitchedOff(t *testing.T) {
+	inBench(t, func(b *bench) {
+		beat := func(a *agent, n uint64) {
+			a.say(&nodepb.AgentMessage{Of: &nodepb.AgentMessage_Heartbeat{Heartbeat: &nodepb.Heartbeat{Seq: n}}})
+		}
+		b.cfg.JobLease = 5 * time.Second
+		l, _ := b.lead("c1")
+		a := b.connect(l, "n1")
+		time.Sleep(time.Second)
+		beat(a, 1)
+		time.Sleep(100 * time.Millisecond)
+		ids := b.submit(&job.Spec{NodeList: "n1", Requeue: 1})
+		a.started(a.launches())
+		b.cfg.JobLease = 0
+		time.Sleep(3 * time.Second)
+		beat(a, 2) // timerLoop has not seen the run yet
+		time.Sleep(100 * time.Millisecond)
+		a.cancel()
+		time.Sleep(5*time.Second + leaseSkew(5*time.Second) - 200*time.Millisecond)
+		if j := b.job(ids[0]); j.Run != 0 {
+			t.Error("given up while the lease lasts at the node")
+		}
+		time.Sleep(3 * time.Second)
+		if j := b.job(ids[0]); j.Run == 0 {
+			t.Error("not given up")
+		}
+	})
+}
+
 // TestReadAnsweredBySuccessor: a deposed leader's check may be answered by who came after it. That
 // renews nothing.
 func TestReadAnsweredBySuccessor(t *testing.T) {

@@ -98,6 +98,7 @@ func (s *session) heartbeat(b *nodepb.Heartbeat) {
 	}
 	s.beat, s.proven = ack, false
 	s.mu.Unlock()
+	s.renewed() // an agent takes every acknowledgement for a renewal: a lease may have been taken out of the configuration just now
 	s.wake()
 }
 
