@@ -61,7 +61,6 @@ type cluster struct {
 	names   []string
 	proc    map[string]*process
 	links   map[[2]string][]*link // from, to
-	joined  []string              // spare controllers that are members by now
 	quit    chan struct{}
 	trouble bool // keep the folder
 	mu      sync.Mutex

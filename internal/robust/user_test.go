@@ -1,6 +1,7 @@
 package robust
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -263,12 +264,31 @@ func (c *cluster) ran() []string {
 // counts is what checkRan has looked at.
 type counts struct{ jobs, starts, ends int }
 
+// edge is a moment at which a job began (1) or ended (-1) on a node.
+type edge struct {
+	at    float64
+	count int
+}
+
+// peak is how many ran at a time at most; at the same hundredth of a second an end counts first.
+func peak(edges []edge) (most int) {
+	slices.SortFunc(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.count, b.count)) })
+	n := 0
+	for _, e := range edges {
+		n += e.count
+		most = max(most, n)
+	}
+	return most
+}
+
 // checkRan holds what really ran against the promises: no two copies of a job alive at a time, nothing
-// started twice in one run, and what is COMPLETED has come to its end.
+// started twice in one run, no processor of a node given twice, and what is COMPLETED has come to its end.
 func (c *cluster) checkRan(jobs map[string]*ctldpb.Job) (n counts) {
 	c.t.Helper()
+	busy := map[string][]edge{}
 	for _, name := range c.ran() {
 		n.jobs++
+		began := map[uint32]event{}
 		j := jobs[name]
 		if j == nil {
 			c.t.Errorf("job %s ran, and the controllers do not know it", name)
@@ -281,6 +301,7 @@ func (c *cluster) checkRan(jobs map[string]*ctldpb.Job) (n counts) {
 				c.t.Errorf("job %s (%d): a copy was alive when run %d started", name, e.job, e.run)
 			case "start":
 				n.starts++
+				began[e.run] = e
 				if starts[e.run]++; starts[e.run] > 1 {
 					c.t.Errorf("job %s (%d): started %d times in run %d", name, e.job, starts[e.run], e.run)
 				}
@@ -291,6 +312,9 @@ func (c *cluster) checkRan(jobs map[string]*ctldpb.Job) (n counts) {
 				}
 			case "end":
 				n.ends++
+				if b, ok := began[e.run]; ok {
+					busy[b.node] = append(busy[b.node], edge{b.at, 1}, edge{e.at, -1})
+				}
 				ended[e.run], last[e.run] = true, e.at
 			}
 			if j != nil && e.job != j.JobId {
@@ -299,6 +323,11 @@ func (c *cluster) checkRan(jobs map[string]*ctldpb.Job) (n counts) {
 		}
 		if j != nil && j.State == "COMPLETED" && !ended[j.Run] {
 			c.t.Errorf("job %s (%d) is COMPLETED in run %d, and that run wrote no end: %+v", name, j.JobId, j.Run, c.events(name))
+		}
+	}
+	for node, edges := range busy {
+		if most := peak(edges); most > c.cpus {
+			c.t.Errorf("%d jobs of one processor ran on %s at a time, which has %d", most, node, c.cpus)
 		}
 	}
 	for name, j := range jobs {
