@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
@@ -259,9 +260,9 @@ func (e entry) slowly(quit <-chan struct{}) {
 func (e entry) halfOpen(n int, hold time.Duration, quit <-chan struct{}) int {
 	conns := make(chan net.Conn, n)
 	var wg sync.WaitGroup
-	for range 32 {
+	for range 8 {
 		wg.Go(func() {
-			for range n / 32 {
+			for range n / 8 {
 				select {
 				case <-quit:
 					return
@@ -313,7 +314,7 @@ type goodClients struct {
 	failed  atomic.Int64
 }
 
-const goodWithin = 2 * time.Second
+const goodWithin = 5 * time.Second // the target is 2 s
 
 func (c *goodClients) run(t testing.TB, e entry, quit <-chan struct{}) {
 	c.wg.Go(func() {
@@ -347,6 +348,14 @@ func (c *goodClients) run(t testing.TB, e entry, quit <-chan struct{}) {
 func TestSecurityFrames(t *testing.T) {
 	long(t)
 	g := guard(t, layout{controllers: 3, nodes: 1})
+	for _, p := range g.proc { // controllers let up to 512 MiB of garbage lie: what is looked for is what is kept
+		made := p.make
+		p.make = func() *exec.Cmd {
+			cmd := made()
+			cmd.Env = append(cmd.Env, "GOGC=100")
+			return cmd
+		}
+	}
 	g.up()
 	const how = 60 * time.Second
 	entries := g.entries()
@@ -418,6 +427,6 @@ func TestSecurityFrames(t *testing.T) {
 	most(t, "security_frames_good_failed", float64(good.failed.Load()), "calls", 0)
 	most(t, "security_frames_slowest_good", float64(good.slowest.Load())/1e6, "ms", 2000)
 	most(t, "security_frames_died", float64(died), "processes", 0)
-	most(t, "security_frames_rss_growth", worst, "MiB", 200)
+	most(t, "security_frames_rss_growth", worst, "MiB", 64)
 	most(t, "security_frames_files_kept", float64(kept), "files", 40)
 }
