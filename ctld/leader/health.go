@@ -30,9 +30,10 @@ type health struct {
 	strikes   int       // launches in a row that were not answered
 	coolUntil time.Time // instant before which no new launches go there
 	drained   bool      // the strikes have been acted upon
+	refusals  int       // launches in a row whose credential the node did not believe
 
-	// What has become of the launches that this term has to send: sent to the agent, or given up before
-	// that. A launch is never both.
+	// What has become of the launches that this term has to send: sent to the agent, or given up. One that
+	// was given up does not go out from then on.
 	sent, unsent map[runKey]bool
 }
 
@@ -105,6 +106,20 @@ func (h *health) strike(now time.Time, timeout time.Duration) (drain bool) {
 	return true
 }
 
+// refused counts a launch whose credential the node did not believe; those that come while the node is
+// left alone already do not count. It tells whether the node is to be drained now. The agent is there,
+// so this is no silence that a fence would be for.
+func (h *health) refused(now time.Time, pause time.Duration) (counted, drain bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if now.Before(h.coolUntil) {
+		return false, false
+	}
+	h.refusals++
+	h.coolUntil = now.Add(min(pause<<min(h.refusals-1, 10), maxCoolDown))
+	return true, h.refusals == launchStrikes
+}
+
 // clock notes what the node's wall clock showed at that instant; 0 = it did not say.
 func (h *health) clock(ms int64, at time.Time) {
 	if ms > 0 {
@@ -155,6 +170,17 @@ func (h *health) giveUp(k runKey) bool {
 	return true
 }
 
+// forbid sees to it that no launch of the run goes out any more, sent or not. Whoever says that a run is dead
+// must not send it while that is on its way into the log: the node may be back by then, with a new lease.
+func (h *health) forbid(k runKey) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.unsent == nil {
+		h.unsent = map[runKey]bool{}
+	}
+	h.unsent[k] = true
+}
+
 // prune forgets launches whose runs are over.
 func (h *health) prune(over func(runKey) bool) {
 	h.mu.Lock()
@@ -175,7 +201,7 @@ func (h *health) struck() bool {
 func (h *health) answered() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.strikes, h.coolUntil, h.drained = 0, time.Time{}, false
+	h.strikes, h.refusals, h.coolUntil, h.drained = 0, 0, time.Time{}, false
 }
 
 // cooling tells until when no new launches go to the node; zero when they may.

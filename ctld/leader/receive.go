@@ -2,6 +2,7 @@ package leader
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/tensorgrid/tensorgrid/api/logpb"
@@ -132,7 +133,11 @@ var agentItself = &logpb.Caller{User: "gnoded", Operator: true}
 
 // launched takes the answer to one launch.
 func (s *session) launched(r *nodepb.LaunchResult) {
-	s.health.answered()
+	if !r.GetOk() && r.GetCause() == nodepb.LaunchResult_CREDENTIAL {
+		s.refusedCredential(r)
+	} else {
+		s.health.answered()
+	}
 	s.mu.Lock()
 	if k := s.runs[keyOf(r.GetKey())]; k != nil {
 		k.answered = true
@@ -140,6 +145,20 @@ func (s *session) launched(r *nodepb.LaunchResult) {
 	}
 	s.mu.Unlock() // drive looks again when the answer is applied
 	s.say(saying{cmd: launchedToLog(s.node, r), lazy: r.GetOk()})
+}
+
+// refusedCredential counts a launch that the node's launcher did not believe: its clock or its CA
+// differs from ours, and it will believe the next one no more. So the node is left alone for a while
+// like one that does not answer, or each job in the queue would run against it in turn.
+func (s *session) refusedCredential(r *nodepb.LaunchResult) {
+	counted, drain := s.health.refused(s.l.instant(), s.l.Config().LaunchTimeout)
+	if counted {
+		s.l.Logger.Warn("launch credential refused", "node", s.node, "job", r.GetKey().GetJobId(), "error", clip(r.GetError()))
+	}
+	if drain {
+		// Before the refusal itself: the plan that follows it must not take the node again.
+		s.drain(fmt.Sprintf("Launch credentials refused %d times in a row: %s", launchStrikes, clip(r.GetError())), controllerItself)
+	}
 }
 
 // reported takes the end of one step; it is acknowledged once the log holds it.

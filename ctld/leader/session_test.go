@@ -135,6 +135,41 @@ func TestHungAgentStopsNobodyElse(t *testing.T) {
 	})
 }
 
+// A node whose launcher believes no credential (its clock was set, its CA is another) does not eat the
+// queue: each refusal sends the job back at once, so the node has to be left alone.
+func TestRefusedCredentials(t *testing.T) {
+	inBench(t, func(b *bench) {
+		l, _ := b.lead("c1")
+		bad, well := b.connect(l, "n1"), b.connect(l, "n2")
+		bad.beat()
+		well.beat()
+		b.submit(&job.Spec{NodeList: "n1", Requeue: 1})
+		tries := 0
+		for range 3 * 60 * 10 {
+			time.Sleep(100 * time.Millisecond)
+			bad.beat()
+			var results []*nodepb.LaunchResult
+			for _, x := range bad.launches() {
+				tries++
+				results = append(results, &nodepb.LaunchResult{Key: x.Key, Error: "credential is valid from tomorrow on", Cause: nodepb.LaunchResult_CREDENTIAL})
+			}
+			if results != nil {
+				bad.say(&nodepb.AgentMessage{Of: &nodepb.AgentMessage_Launched{Launched: &nodepb.LaunchResults{Results: results}}})
+			}
+		}
+		if tries == 0 || tries > launchStrikes {
+			t.Errorf("%d launches in three minutes, want 1 to %d", tries, launchStrikes)
+		}
+		n := l.Log.View().Node("n1")
+		if n.Flags&node.Drain == 0 || !strings.Contains(n.Reason, "credentials refused") || !strings.Contains(n.Reason, "valid from tomorrow") {
+			t.Errorf("after %d: flags %v, reason %q", tries, n.Flags, n.Reason)
+		}
+		more := b.submit(&job.Spec{})
+		well.started(well.launches())
+		b.want(more[0], job.Running, 0)
+	})
+}
+
 // An agent that does not even read keeps only its own session.
 func TestBlockedStreamStopsNobodyElse(t *testing.T) {
 	inBench(t, func(b *bench) {
