@@ -195,9 +195,9 @@ func (d *disk) note(index uint64, size int64) {
 	d.last = index
 }
 
-// DeleteRange implements raft.LogStore. The head of the log goes in pieces: an entry that waits for the
-// file is not held up for long, and whatever is cut between two of them leaves a log without a hole.
-// Its end goes at once.
+// DeleteRange implements raft.LogStore. A head that a snapshot covers goes in pieces: an entry that waits for
+// the file is not held up for long, and whatever is cut between two of them leaves a log without a hole.
+// An end goes at once, also when it is the whole log: what a crash left of it would not join the snapshot.
 func (d *disk) DeleteRange(from, to uint64) error {
 	first, err := d.FirstIndex()
 	if err != nil {
@@ -205,7 +205,7 @@ func (d *disk) DeleteRange(from, to uint64) error {
 	}
 	for from <= to {
 		end := to
-		if from <= first {
+		if from <= first && to <= d.covered.Load() {
 			end = min(to, from+deleteStep-1)
 		}
 		what := fmt.Sprintf("delete entries %d to %d", from, end)

@@ -322,11 +322,7 @@ func (r *Replica) rejoinRequest(ready bool) *peerpb.RejoinRequest {
 // startLate starts raft in a replica that is open already.
 func (r *Replica) startLate(bootstrap bool) {
 	if err := r.openRaft(bootstrap); err != nil {
-		select {
-		case r.fatal <- err:
-		default:
-		}
-		r.progress.stop(fmt.Errorf("%w: %w", ErrStopped, err))
+		r.halt(err)
 		return
 	}
 	r.log.Info("this controller takes part", "cluster started", bootstrap)

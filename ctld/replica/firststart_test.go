@@ -187,3 +187,21 @@ func TestCloseWhileWaiting(t *testing.T) {
 		}
 	})
 }
+
+// TestStartAfterACutReturn: two controllers were told from which entry on they may vote, and crashed before they
+// noted the term; now all are empty and begin anew. In the new cluster there is no such entry for a long time.
+func TestStartAfterACutReturn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 0, nil)
+		defer c.close()
+		c.names = []string{"c1", "c2"}
+		for _, name := range c.names {
+			disk := memoryDisk(t)
+			if err := disk.stable.SetUint64(keySilent, 1000); err != nil {
+				t.Fatal(err)
+			}
+			c.start(name, disk)
+		}
+		c.leader().put(t, "a")
+	})
+}

@@ -45,7 +45,8 @@ func (r *Replica) watchLeadership() {
 	}
 }
 
-// ended reports a raft that has stopped while nobody closed the replica.
+// ended reports a raft that has stopped while nobody closed the replica. By itself it does so only as a
+// leader that was taken out and has seen a majority agree.
 func (r *Replica) ended() {
 	if r.isClosing() {
 		return
@@ -54,14 +55,14 @@ func (r *Replica) ended() {
 	r.batch.close()
 	r.batch.abandon()
 	r.progress.stop(ErrStopped)
+	if !r.halted.CompareAndSwap(false, true) {
+		return // for another reason, which has been told; a list without this replica may not be agreed on
+	}
 	if member, _ := suffrage(r.latest(), r.cfg.Name); !member {
 		r.markRemoved()
 	}
 	go r.shutdownRaft() // for its connections; it waits for this goroutine to take a notice
-	select {
-	case r.fatal <- ErrRemoved: // a halt has put its own reason there before
-	default:
-	}
+	r.fatal <- ErrRemoved
 }
 
 func (r *Replica) beginTerm() {

@@ -231,6 +231,9 @@ func (r *Replica) Remove(ctx context.Context, name string, force bool) error {
 		_, err := r.await(ctx, func() raft.IndexFuture {
 			return r.raft.RemoveServer(raft.ServerID(name), 0, changeTimeout)
 		})
+		if err == nil {
+			r.returning.Delete(name) // if it is taken in again, that is as a learner
+		}
 		return err
 	})
 }

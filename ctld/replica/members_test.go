@@ -375,3 +375,62 @@ func TestAddressesAtRunTime(t *testing.T) {
 		}
 	})
 }
+
+// TestHaltedIsNotRemoved: a leader whose removal nobody has agreed on, and whose disk then hangs, ends because of
+// its disk. It does not write down that it was removed: the others may never have heard of that.
+func TestHaltedIsNotRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBreaker()
+		c := newCluster(t, 3, b.tune)
+		defer c.close()
+		lead := c.leader()
+		for _, m := range c.followers() {
+			c.net.cutRaft(lead.name, m.name, true)
+		}
+		go func() { _ = lead.Remove(t.Context(), lead.name, false) }()
+		for member := true; member; member, _ = suffrage(lead.latest(), lead.name) {
+			time.Sleep(time.Millisecond)
+		}
+		rule, free := hang()
+		defer free()
+		b.set(lead.name, "replica.before-store", rule)
+		go func() { _, _ = lead.Propose(t.Context(), submit("stuck")) }()
+		if err := fatalOf(t, lead, 20*time.Second); !errors.Is(err, ErrDiskHangs) {
+			t.Errorf("ended with %v", err)
+		}
+		time.Sleep(5 * time.Second)
+		if marked(lead.disk.stable, keyRemoved) {
+			t.Error("it has written down that it was removed")
+		}
+		select {
+		case err := <-lead.Fatal():
+			t.Errorf("ended twice: %v", err)
+		default:
+		}
+	})
+}
+
+// TestRemovedReturnsAsLearner: who was a voter, lost its disk and was then taken out comes in again as any other does.
+func TestRemovedReturnsAsLearner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, nil)
+		defer c.close()
+		lead := c.leader()
+		name := c.followers()[0].name
+		c.crash(name)
+		lead.returning.Store(name, true) // it has been told that it is a learner, and was crashed before it had caught up
+		c.patient("remove", ErrNoMember, func(m *member) error { return m.Remove(t.Context(), name, false) })
+		time.Sleep(time.Second) // until all know
+		c.restart(name, memoryDisk(t))
+		c.patient("add", ErrIsMember, func(m *member) error { return m.AddLearner(t.Context(), name, name) })
+		time.Sleep(time.Minute)
+		for _, m := range c.leader().Members() {
+			if m.Name == name && m.Voter {
+				t.Error("it votes, and nobody has said so")
+			}
+		}
+		if c.members[name].Status().LastIndex == 0 {
+			t.Error("it has not been taken in")
+		}
+	})
+}

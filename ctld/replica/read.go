@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -149,15 +150,11 @@ type PeerService struct {
 	peerpb.UnimplementedPeerServer
 	replica *Replica
 	version string
-	uptime  func() int64
 }
 
 // NewPeerService serves r; version is the program's, for people.
 func NewPeerService(r *Replica, version string) *PeerService {
-	start := r.cfg.Now()
-	return &PeerService{replica: r, version: version, uptime: func() int64 {
-		return max(0, r.cfg.Now().Sub(start).Milliseconds())
-	}}
+	return &PeerService{replica: r, version: version}
 }
 
 // ReadIndex implements peerpb.PeerServer; only a leader answers, else the code is FailedPrecondition.
@@ -181,7 +178,7 @@ func (s *PeerService) Status(_ context.Context, req *peerpb.StatusRequest) (*pee
 	resp := &peerpb.StatusResponse{
 		Name: st.Name, Role: st.Role, Leader: st.Leader, Term: st.Term,
 		Applied: st.Applied, LastIndex: st.LastIndex,
-		Version: s.version, UptimeMs: s.uptime(),
+		Version: s.version, UptimeMs: time.Since(r.born).Milliseconds(),
 		Blank: r.blank(), FeatureMax: fsm.Version, Feature: r.machine.View().Feature(),
 		Cluster: r.cfg.Cluster, ContactMs: st.ContactMS, StateFree: r.free.Load(),
 	}

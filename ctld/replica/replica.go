@@ -62,6 +62,7 @@ type Replica struct {
 	lead       atomic.Pointer[term] // set while the barrier is applied and leadership not lost
 
 	fatal    chan error
+	halted   atomic.Bool     // the replica has ended, and fatal has why
 	ctx      context.Context // of everything the replica starts
 	cancel   context.CancelFunc
 	taskMu   sync.Mutex
@@ -187,6 +188,11 @@ func (r *Replica) openRaft(bootstrap bool) (err error) {
 	snaps, err := r.openSnapshots()
 	if err != nil {
 		return err
+	}
+	if bootstrap && r.wasBlank { // a return that a crash has cut may have left it; a new cluster has no such entry
+		if err := r.stores.stable.SetUint64(keySilent, 0); err != nil {
+			return fmt.Errorf("start the cluster: %w", err)
+		}
 	}
 	if bootstrap {
 		err = raft.BootstrapCluster(rc, logs, r.disk, snaps, r.transport, r.cfg.cluster())
@@ -359,10 +365,10 @@ func (r *Replica) Fatal() <-chan error { return r.fatal }
 // halt ends the replica because of err; the process is expected to follow. It is called from
 // raft's goroutines, so raft is shut down by another.
 func (r *Replica) halt(err error) {
-	select {
-	case r.fatal <- err:
-	default:
+	if !r.halted.CompareAndSwap(false, true) {
+		return // one reason is told, the first
 	}
+	r.fatal <- err
 	r.progress.stop(fmt.Errorf("%w: %w", ErrStopped, err))
 	r.endTerm()
 	go func() {
