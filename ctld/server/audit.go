@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -21,12 +20,10 @@ import (
 	"github.com/tensorgrid/tensorgrid/internal/authn"
 )
 
-// Bounds of one line of the audit log, and of the refusals that one caller can have written.
+// Bounds of one line of the audit log.
 const (
-	auditTargets  = 64
-	auditWord     = 128 // bytes
-	auditRefusals = 20  // lines a second for one caller; more are counted
-	auditCallers  = 1024
+	auditTargets = 64
+	auditWord    = 128 // bytes
 )
 
 // auditLine is one call that changed something, or that was refused for lack of rights. It holds no script,
@@ -49,7 +46,7 @@ type auditLine struct {
 	More       int      `json:"more_targets,omitempty"`
 	Refused    []string `json:"refused_targets,omitempty"` // those of the targets that the caller has no right to
 	Outcome    string   `json:"outcome"`                   // ok, or the code of the refusal
-	Suppressed int      `json:"suppressed,omitempty"`      // earlier refusals of this caller that have no line
+	Suppressed int      `json:"suppressed,omitempty"`      // earlier calls that came to nothing and have no line
 }
 
 // audited lists the methods that change something, or that hand out what nobody but an admin sees.
@@ -66,42 +63,8 @@ var audited = map[string]bool{
 
 // auditor writes the lines.
 type auditor struct {
-	log *AuditLog // nil = none is kept
-
-	mu      sync.Mutex
-	refused map[string]*refusalCount
-}
-
-// refusalCount bounds what one caller can push out of the log with calls that are refused.
-type refusalCount struct {
-	since      time.Time
-	lines      int
-	suppressed int
-}
-
-// admit tells whether a refusal of that caller gets a line, and how many before it got none.
-func (a *auditor) admit(who string) (suppressed int, ok bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	now := time.Now()
-	c := a.refused[who]
-	if c == nil {
-		if a.refused == nil || len(a.refused) >= auditCallers {
-			a.refused = map[string]*refusalCount{}
-		}
-		c = &refusalCount{since: now}
-		a.refused[who] = c
-	}
-	if now.Sub(c.since) >= time.Second {
-		c.since, c.lines = now, 0
-	}
-	if c.lines >= auditRefusals {
-		c.suppressed++
-		return 0, false
-	}
-	c.lines++
-	suppressed, c.suppressed = c.suppressed, 0
-	return suppressed, true
+	log  *AuditLog // nil = none is kept
+	idle idleLines
 }
 
 // record writes the line of one decided call, if it needs one.
@@ -124,9 +87,9 @@ func (s *Server) record(ctx context.Context, method string, c authn.Caller, from
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil && p.Addr.Network() == "tcp" {
 		line.Address = p.Addr.String()
 	}
-	if denied {
+	if denied || inVain(req, resp, err) {
 		var ok bool
-		if line.Suppressed, ok = s.audit.admit(whose(c, line.Address)); !ok {
+		if line.Suppressed, ok = s.audit.idle.admit(whose(c, line.Address), c.Role == authn.RoleNobody, time.Now()); !ok {
 			return
 		}
 	}
@@ -137,20 +100,6 @@ func (s *Server) record(ctx context.Context, method string, c authn.Caller, from
 		return
 	}
 	s.audit.log.put(append(data, '\n'))
-}
-
-// whose names a caller for the bound of refusals.
-func whose(c authn.Caller, address string) string {
-	switch {
-	case c.IsPerson():
-		return "uid " + strconv.FormatUint(uint64(c.UID), 10)
-	case c.Wallet != "":
-		return c.Wallet
-	case c.Name != "":
-		return string(c.Role) + " " + c.Name
-	}
-	host, _, _ := strings.Cut(address, ":")
-	return host
 }
 
 // outcomeOf is the word for what became of a call. decided is false when nothing was decided here: another
@@ -335,11 +284,10 @@ func (s *Server) AuditStrangeStreams() grpc.StreamServerInterceptor {
 	}
 }
 
-// stranger records what authentication alone can have answered: no good credential, or a token of a class
-// that is not enough. Refusals of the server itself carry a ctldpb.Refusal and have their line.
+// stranger records what authentication alone can have answered: no good credential. Refusals of the server
+// itself carry a ctldpb.Refusal and have their line.
 func (s *Server) stranger(ctx context.Context, method string, err error) {
-	code := grpcstatus.Code(err)
-	if code == codes.Unauthenticated || code == codes.PermissionDenied && RefusalOf(err) == nil {
+	if grpcstatus.Code(err) == codes.Unauthenticated && RefusalOf(err) == nil {
 		s.record(ctx, method, authn.Caller{Role: authn.RoleNobody}, "", nil, nil, err)
 	}
 }

@@ -234,33 +234,6 @@ func TestAuditLines(t *testing.T) {
 	}
 }
 
-// TestAuditRefusalsAreBounded: nobody pushes what happened out of the log with calls that are refused.
-func TestAuditRefusalsAreBounded(t *testing.T) {
-	f := newFixture(t, "")
-	lines := audits(t, f)
-	for range 10 * auditRefusals {
-		_ = f.srv.Auth.Authorise(authn.ControllerService+"UpdateNode", f.srv.Auth.Person(ann, 100, 1))
-	}
-	_ = f.srv.Auth.Authorise(authn.ControllerService+"UpdateNode", f.srv.Auth.Person(bob, 100, 1))
-	users := map[string]int{}
-	for _, l := range lines() {
-		users[l.User]++
-	}
-	// The second may turn once while they are made.
-	if users["ann"] > 2*auditRefusals || users["ann"] < auditRefusals || users["bob"] != 1 {
-		t.Errorf("lines %v", users)
-	}
-	if suppressed, ok := f.srv.audit.admit("x"); !ok || suppressed != 0 {
-		t.Error("a new caller is counted with others")
-	}
-	for i := range auditCallers + 1 {
-		f.srv.audit.admit(fmt.Sprint("c", i))
-	}
-	if n := len(f.srv.audit.refused); n > auditCallers {
-		t.Errorf("%d callers are remembered", n)
-	}
-}
-
 // TestAuditTargetsAreBounded: limit + 1.
 func TestAuditTargetsAreBounded(t *testing.T) {
 	var l auditLine

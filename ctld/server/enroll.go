@@ -176,15 +176,20 @@ func (s *Server) Enroll() nodepb.EnrollServer { return enroll{Server: s} }
 // leader decides, so that a token is used once whichever controller is asked.
 func (e enroll) Join(ctx context.Context, req *nodepb.JoinRequest) (*nodepb.JoinResponse, error) {
 	s := e.Server
+	nobody := authn.Caller{Role: authn.RoleNobody}
+	if _, err := readJoin(req); err != nil { // strangers' nonsense is not carried to the leader
+		s.record(ctx, joinMethod, nobody, "", req, nil, err)
+		return nil, err
+	}
 	select {
 	case s.joining <- struct{}{}:
 		defer func() { <-s.joining }()
 	default:
 		return nil, refuse(codeBusy, "too many daemons join at one time; try again soon")
 	}
-	resp, err := s.atLeaderAs(ctx, authn.Caller{Role: authn.RoleNobody}, false, func(ctx context.Context) (any, error) {
+	resp, err := s.atLeaderAs(ctx, nobody, false, func(ctx context.Context) (any, error) {
 		resp, err := s.join(ctx, req)
-		s.record(ctx, joinMethod, authn.Caller{Role: authn.RoleNobody}, "", req, nil, err)
+		s.record(ctx, joinMethod, nobody, "", req, nil, err)
 		return resp, err
 	}, func(ctx context.Context, peer peerpb.PeerClient, c authn.Caller) (any, error) {
 		return s.send(ctx, peer, joinMethod, req, c)
@@ -195,12 +200,26 @@ func (e enroll) Join(ctx context.Context, req *nodepb.JoinRequest) (*nodepb.Join
 	return resp.(*nodepb.JoinResponse), nil
 }
 
+// readJoin looks at what a request has to be, whatever the cluster knows.
+func readJoin(req *nodepb.JoinRequest) (authn.JoinToken, error) {
+	token, err := authn.ParseJoinToken(req.Token)
+	switch {
+	case err != nil:
+		return token, refuse("ESLURM_JOIN_TOKEN_INVALID", err.Error())
+	case len(req.Csr) > maxCSR:
+		return token, refuse(codeLimit, fmt.Sprintf("the certificate request has %d bytes, the limit is %d", len(req.Csr), maxCSR))
+	case len(req.Name) > maxName:
+		return token, refuse(codeLimit, fmt.Sprintf("the name has %d bytes, the limit is %d", len(req.Name), maxName))
+	}
+	return token, nil
+}
+
 // join signs first and takes the use of the token then: a request that cannot be signed uses nothing, and
 // no certificate leaves before the log holds its use.
 func (s *Server) join(ctx context.Context, req *nodepb.JoinRequest) (*nodepb.JoinResponse, error) {
-	token, err := authn.ParseJoinToken(req.Token)
+	token, err := readJoin(req)
 	if err != nil {
-		return nil, refuse("ESLURM_JOIN_TOKEN_INVALID", err.Error())
+		return nil, err
 	}
 	view := s.Log.View()
 	if view.Feature() < state.FeatureMembers {
@@ -214,6 +233,9 @@ func (s *Server) join(ctx context.Context, req *nodepb.JoinRequest) (*nodepb.Joi
 	ca, err := s.issuerCA()
 	if err != nil {
 		return nil, err
+	}
+	if authn.CAFingerprint(ca) != token.CAFP { // the daemon would refuse the answer when the token is used up
+		return nil, refuse("ESLURM_JOIN_TOKEN_INVALID", "it was made before the cluster's CA was replaced; make another with gctl node token")
 	}
 	role := known.Role
 	cert, err := s.sign(req.Csr, authn.Role(role), req.Name)

@@ -136,7 +136,7 @@ func TestJoinRefusals(t *testing.T) {
 	}
 	_, err := f.srv.CreateJoinToken(f.as(0), &ctldpb.CreateJoinTokenRequest{Names: "n1"})
 	wantRefusal(t, err, "ESLURM_DISABLED", notYet)
-	office(t, f)
+	ca := office(t, f)
 	for _, req := range []*ctldpb.CreateJoinTokenRequest{{Names: "n1", TtlMs: 1000}, {Names: "n1", TtlMs: state.MaxTokenLife + 1}, {Names: "n1", TtlMs: -1}} {
 		_, err := f.srv.CreateJoinToken(f.as(0), req)
 		wantRefusal(t, err, "ESLURM_INVALID_TIME_VALUE", "from 1m0s to 720h0m0s")
@@ -179,9 +179,35 @@ func TestJoinRefusals(t *testing.T) {
 	wantRefusal(t, join(made.Token, "n1", csr), "ESLURM_DISABLED", "ca.key is not there", "gctl pki issue")
 	f.srv.Issuer = nil
 	wantRefusal(t, join(made.Token, "n1", csr), "ESLURM_DISABLED", "no issuer key")
-	f.now = f.now.Add(2 * time.Hour)
+	// The daemon believes the CA that the token names: another one's certificate would use the token up for nothing.
 	office(t, f)
+	wantRefusal(t, join(made.Token, "n1", csr), "ESLURM_JOIN_TOKEN_INVALID", "CA was replaced")
+	if k := f.log.View().JoinToken(token.ID); len(k.UsedBy) != 0 {
+		t.Errorf("used by %v", k.UsedBy)
+	}
+	f.now = f.now.Add(2 * time.Hour)
+	f.srv.Issuer = caIssuer{ca, func() time.Time { return f.now }}
 	wantRefusal(t, join(made.Token, "n1", csr), "ESLURM_JOIN_TOKEN_EXPIRED")
+}
+
+// TestJoinNonsenseStaysHere: a stranger at a follower costs the leader nothing before it shows a token.
+func TestJoinNonsenseStaysHere(t *testing.T) {
+	f, follower, link := pair(t)
+	office(t, f)
+	link.calls = 0
+	whole := "tgj1.id." + strings.Repeat("A", 43) + "." + strings.Repeat("A", 43)
+	for _, req := range []*nodepb.JoinRequest{
+		{}, {Token: "tgj1.x"}, {Token: strings.Repeat("x", 1<<20)}, {Token: whole, Csr: make([]byte, maxCSR+1)}, {Token: whole, Name: strings.Repeat("n", maxName+1)},
+	} {
+		if _, err := follower.Enroll().Join(context.Background(), req); RefusalOf(err) == nil {
+			t.Errorf("%.60v: %v", req, err)
+		}
+	}
+	if link.calls != 0 {
+		t.Errorf("%d calls went to the leader", link.calls)
+	}
+	_, err := follower.Enroll().Join(context.Background(), &nodepb.JoinRequest{Token: whole, Name: "n1"})
+	wantRefusal(t, err, "ESLURM_JOIN_TOKEN_INVALID", "mistyped")
 }
 
 // TestRenew: the same role and name, for those that still belong to the cluster.

@@ -161,5 +161,5 @@ func electing(err error) bool {
 
 // denied is the status of a call that the method table refuses.
 func denied(method string, c authn.Caller) error {
-	return refuse("ESLURM_ACCESS_DENIED", fmt.Sprintf("%s is not open to role %s", method, c.Role))
+	return refuse("ESLURM_ACCESS_DENIED", authn.WhyNot(method, c))
 }

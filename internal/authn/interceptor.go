@@ -77,18 +77,27 @@ func (a *Authenticator) Person(uid, gid uint32, pid int32) Caller {
 	return c
 }
 
+// WhyNot says why a caller may not call a method, by the table and the class of a token; "" when it may.
+func WhyNot(method string, c Caller) string {
+	if !Allowed(method, c.Role) {
+		return fmt.Sprintf("%s is not open to role %s", method, c.Role)
+	}
+	if least, _ := ClassOf(method); c.Via == ViaToken && !c.Class.covers(least) {
+		return fmt.Sprintf("a token of class %s is not good for %s, which needs class %s", c.Class, method, least)
+	}
+	return ""
+}
+
 // Authorise holds the table against one call, and the class of a token.
 func (a *Authenticator) Authorise(method string, c Caller) error {
-	if Allowed(method, c.Role) {
-		if least, _ := ClassOf(method); c.Via == ViaToken && !c.Class.covers(least) {
-			return status.Error(codes.PermissionDenied, fmt.Sprintf("a token of class %s is not good for %s, which needs class %s", c.Class, method, least))
-		}
+	why := WhyNot(method, c)
+	switch {
+	case why == "":
 		return nil
-	}
-	if a.Deny != nil {
+	case a.Deny != nil:
 		return a.Deny(method, c)
 	}
-	return status.Error(codes.PermissionDenied, fmt.Sprintf("role %s may not call %s", c.Role, method))
+	return status.Error(codes.PermissionDenied, why)
 }
 
 func (a *Authenticator) admit(ctx context.Context, method string) (context.Context, error) {
