@@ -66,7 +66,10 @@ func (f *fencer) look(view state.Viewer, now time.Time) {
 	var cmds []*logpb.Command
 	waiting := map[string]bool{}
 	for n := range view.Nodes() {
-		if !silent(n) && !f.t.health(n.Name).struck() {
+		h := f.t.health(n.Name)
+		// What was given up stays so when the node is back: the state has to hear of it all the same.
+		quiet := silent(n) || h.struck()
+		if !quiet && !h.owes() {
 			continue
 		}
 		for _, id := range n.Jobs {
@@ -74,13 +77,15 @@ func (f *fencer) look(view state.Viewer, now time.Time) {
 			if !batchHost(j, n.Name) || len(cmds) >= maxFenced {
 				continue
 			}
-			switch {
-			case f.l.leaseOver(f.t, n, j, now):
+			k := runKey{j.ID, j.Run, job.BatchStep}
+			switch gone, over := h.verdict(k); {
+			case over, f.l.leaseOver(f.t, n, j, now):
 				f.l.Logger.Warn("lease is over", "node", n.Name, "job", j.ID, "run", j.Run)
+				h.forbid(k)
 				cmds = append(cmds, dead(j))
-			case f.unsent(j, n.Name):
+			case (quiet || gone) && f.unsent(j, n.Name):
 				f.l.Logger.Warn("launch was not sent: the job goes elsewhere", "node", n.Name, "job", j.ID, "run", j.Run)
-				cmds = append(cmds, launchedToLog(n.Name, &nodepb.LaunchResult{Key: runKey{j.ID, j.Run, job.BatchStep}.proto(),
+				cmds = append(cmds, launchedToLog(n.Name, &nodepb.LaunchResult{Key: k.proto(),
 					Error: "its agent does not answer", Cause: nodepb.LaunchResult_CREDENTIAL}))
 			case n.State == node.Down && n.Flags&node.NotResponding != 0:
 				waiting[n.Name] = true
@@ -196,6 +201,7 @@ func (f *fencer) tell(name string, runs []runKey) error {
 		part := runs[:min(len(runs), maxFenced)]
 		for _, k := range part {
 			if j := view.Job(k.job); batchHost(j, name) && j.Run == k.run {
+				f.t.health(name).forbid(k)
 				cmds = append(cmds, dead(j))
 			}
 		}

@@ -35,6 +35,7 @@ type health struct {
 	// What has become of the launches that this term has to send: sent to the agent, or given up. One that
 	// was given up does not go out from then on.
 	sent, unsent map[runKey]bool
+	dead         map[runKey]bool // of unsent: nothing of it can be alive, which the state is to be told
 }
 
 // NodeInfo is what is known of a node beyond the replicated state.
@@ -178,7 +179,24 @@ func (h *health) forbid(k runKey) {
 	if h.unsent == nil {
 		h.unsent = map[runKey]bool{}
 	}
-	h.unsent[k] = true
+	if h.dead == nil {
+		h.dead = map[runKey]bool{}
+	}
+	h.unsent[k], h.dead[k] = true, true
+}
+
+// verdict tells whether the launch of a run was given up, and whether because nothing of it can be alive.
+func (h *health) verdict(k runKey) (gone, dead bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.unsent[k], h.dead[k]
+}
+
+// owes tells whether launches were given up of which the state may not know yet.
+func (h *health) owes() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.unsent) > 0
 }
 
 // prune forgets launches whose runs are over.
@@ -188,6 +206,7 @@ func (h *health) prune(over func(runKey) bool) {
 	gone := func(k runKey, _ bool) bool { return over(k) }
 	maps.DeleteFunc(h.sent, gone)
 	maps.DeleteFunc(h.unsent, gone)
+	maps.DeleteFunc(h.dead, gone)
 }
 
 // struck tells whether the agent has left so many launches unanswered that its node was drained for that.
