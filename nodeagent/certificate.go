@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"time"
 
 	"github.com/tensorgrid/tensorgrid/api/nodepb"
 	"github.com/tensorgrid/tensorgrid/conf"
@@ -45,23 +46,38 @@ func identityOf(tlsDir, own, name string, role authn.Role) (*enroll.Home, *authn
 // renewer keeps the certificate good by asking one controller after the other.
 func renewer(home *enroll.Home, id *authn.Identity, controllers []conf.Controller, log *slog.Logger) *enroll.Renewer {
 	tlsConf := id.Client()
-	call := func(ctx context.Context, req *nodepb.RenewRequest) (*nodepb.JoinResponse, error) {
-		var errs []error
-		for _, k := range controllers {
-			conn, err := dial(net.JoinHostPort(k.Address, strconv.FormatUint(uint64(k.Port), 10)), tlsConf)
-			if err != nil {
-				return nil, err
-			}
-			res, err := nodepb.NewEnrollClient(conn).Renew(ctx, req)
-			conn.Close()
-			if err == nil {
-				return res, nil
-			}
-			errs = append(errs, fmt.Errorf("%s: %w", k.Name, err))
+	ask := func(ctx context.Context, k *conf.Controller, req *nodepb.RenewRequest) (*nodepb.JoinResponse, error) {
+		conn, err := dial(net.JoinHostPort(k.Address, strconv.FormatUint(uint64(k.Port), 10)), tlsConf)
+		if err != nil {
+			return nil, err
 		}
-		return nil, errors.Join(errs...)
+		defer conn.Close()
+		return nodepb.NewEnrollClient(conn).Renew(ctx, req)
+	}
+	call := func(ctx context.Context, req *nodepb.RenewRequest) (*nodepb.JoinResponse, error) {
+		return askEach(ctx, controllers, func(ctx context.Context, k *conf.Controller) (*nodepb.JoinResponse, error) { return ask(ctx, k, req) })
 	}
 	return &enroll.Renewer{Home: home, Identity: id, Call: call, Now: fault.Now, Jitter: rand.Float64, Rand: cryptorand.Reader, Log: log}
+}
+
+// askEach asks controllers in turn until one answers. Each has its share of the time that is left: one that
+// takes connections and says nothing must not keep the others from being asked.
+func askEach[T any](ctx context.Context, controllers []conf.Controller, ask func(context.Context, *conf.Controller) (T, error)) (out T, err error) {
+	var errs []error
+	for i := range controllers {
+		k := &controllers[i]
+		one, cancel := ctx, context.CancelFunc(func() {})
+		if end, ok := ctx.Deadline(); ok {
+			one, cancel = context.WithTimeout(ctx, time.Until(end)/time.Duration(len(controllers)-i))
+		}
+		out, err = ask(one, k)
+		cancel()
+		if err == nil {
+			return out, nil
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", k.Name, err))
+	}
+	return out, errors.Join(errs...)
 }
 
 // alongside runs a helper beside the work and ends it when the work is done.
