@@ -86,6 +86,8 @@ func TestPlace(t *testing.T) {
 		{name: "two nodes three tasks", spec: job.Spec{MinNodes: 2, MaxNodes: 2, NTasks: 3}, want: "1@n1:2/2+n2:1/1"},
 		{name: "tasks per node", spec: job.Spec{MinNodes: 2, MaxNodes: 2, NTasksPerNode: 2}, want: "1@n1:2/2+n2:2/2"},
 		{name: "tasks bounded per node", spec: job.Spec{NTasks: 4, NTasksPerNode: 2}, want: "1@n1:2/2+n2:2/2"},
+		{name: "fewer tasks than nodes, of which the partition allows one", spec: job.Spec{MinNodes: 3, NTasks: 1},
+			change: func(s *Snapshot) { s.Partitions[0].MaxNodes = 1 }, want: "1@n1:1/1"},
 		{name: "nodes only", spec: job.Spec{MinNodes: 3, MaxNodes: 3}, want: "1@n1:1/1+n2:1/1+n3:1/1"},
 		{name: "range of nodes", spec: job.Spec{MinNodes: 1, MaxNodes: 2}, want: "1@n1:1/1+n2:1/1"},
 		{name: "cpus per task", spec: job.Spec{NTasks: 2, CPUsPerTask: 3}, want: "1@n1:3/1+n2:3/1"},

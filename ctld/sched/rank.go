@@ -111,7 +111,11 @@ func (p *planner) partitionsOf(spec *job.Spec) []int {
 // shut tells why partition i starts no job of this shape, whatever is free.
 func (p *planner) shut(i int, spec *job.Spec) (verdict, bool) {
 	part := &p.s.Partitions[i]
-	nodes := max(spec.MinNodes, 1)
+	nodes := spec.MinNodes
+	if spec.NTasks > 0 { // nodes without a task are never asked for
+		nodes = min(nodes, spec.NTasks)
+	}
+	nodes = max(nodes, 1)
 	switch {
 	case part.Inactive:
 		return verdict{rank: rankShut, reason: job.ReasonPartitionInactive,

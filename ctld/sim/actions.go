@@ -44,12 +44,15 @@ var actions = []action{
 			s.powerOn(h)
 		case !h.agent:
 			h.agent = true
-		default:
+			s.did++
+		case h.cut:
 			h.cut = false
+			s.did++
 		}
 	}},
 	{"notice", 5, true, func(s *sim) {
 		if s.zombie != nil {
+			s.did++
 			s.depose(s.zombie)
 			s.zombie = nil
 		}
@@ -76,6 +79,7 @@ var actions = []action{
 	{"cut", 4, false, func(s *sim) {
 		if h := s.someHost(); !h.cut {
 			h.cut = true
+			s.did++
 			s.hangUp(h)
 			s.note("%s is cut off", h.name)
 		}
@@ -186,8 +190,20 @@ func (s *sim) happens(name string) bool {
 	return often > 0 && !s.quiesced && s.dice.in(often)
 }
 
-// act lets one thing happen.
+// tries is how often another action is drawn when one came to nothing.
+const tries = 50
+
+// act lets one thing happen: an action that came to nothing does not count.
 func (s *sim) act() {
+	before := s.did
+	for range tries {
+		if s.one(); s.did != before || s.failure != nil {
+			return
+		}
+	}
+}
+
+func (s *sim) one() {
 	at := s.dice.below(s.swarm.total)
 	for i, w := range s.swarm.weights {
 		if at -= w; at < 0 {

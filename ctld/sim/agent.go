@@ -262,6 +262,7 @@ func (s *sim) say(h *host, m message) {
 
 // hear is the agent taking the next message of its session.
 func (s *sim) hear(h *host, m order) {
+	s.did++
 	p := h.find(m.key)
 	switch {
 	case m.launch != nil:
@@ -338,6 +339,7 @@ func (h *host) held() (list []state.RunKey) {
 // crash ends the agent. Shepherds go on; of orders that wait the launcher has some.
 func (s *sim) crash(h *host) {
 	s.hangUp(h)
+	s.did++
 	h.agent, h.refused, h.done, h.renewed = false, map[runKey]*logpb.Launched{}, map[runKey]bool{}, 0
 	for _, p := range slices.Clone(h.runs) {
 		if p.phase != starting {
@@ -355,6 +357,7 @@ func (s *sim) crash(h *host) {
 // off takes the host's power: nothing on it is alive any more. Some records of what ended are lost.
 func (s *sim) off(h *host) {
 	s.hangUp(h)
+	s.did++
 	h.up, h.agent, h.refused, h.done, h.renewed = false, false, map[runKey]*logpb.Launched{}, map[runKey]bool{}, 0
 	for _, p := range slices.Clone(h.runs) {
 		was := p.phase
@@ -367,6 +370,7 @@ func (s *sim) off(h *host) {
 }
 
 func (s *sim) powerOn(h *host) {
+	s.did++
 	h.up, h.agent = true, true
 	h.boot++
 }
@@ -374,6 +378,7 @@ func (s *sim) powerOn(h *host) {
 // hangUp ends the host's session. What is on its way to the leader may still arrive.
 func (s *sim) hangUp(h *host) {
 	if ses := h.session; ses != nil {
+		s.did++
 		ses.over = true
 		ses.toHost = nil
 		if s.dice.in(2) {

@@ -2,7 +2,9 @@ package sim
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -240,7 +242,9 @@ func (s *sim) costly() {
 
 // keysStand: each key that must be known leads to the job that it made.
 func (s *sim) keysStand() {
-	for k, g := range s.users.keys { // nothing that follows depends on the order
+	sorted := slices.SortedFunc(maps.Keys(s.users.keys), func(a, b userKey) int { return cmp.Or(cmp.Compare(a.uid, b.uid), cmp.Compare(a.key, b.key)) })
+	for _, k := range sorted {
+		g := s.users.keys[k]
 		id, _, ok := s.view.Key(k.uid, k.key)
 		if s.keyStands(g) && (!ok || id != g.id) {
 			s.fail("key %v made job %d; it leads to job %d, %t", k, g.id, id, ok)

@@ -147,6 +147,7 @@ func (s *sim) elect() {
 	}
 	s.replicas[at].apply(s, len(s.log))
 	s.term++
+	s.did++
 	s.stats.Terms++
 	s.lead = &leader{at: at, term: s.term, began: s.now, since: s.view.Time(), stamped: s.now, health: map[string]*health{}, limits: map[runKey]int64{}}
 	if s.on("clock") {
@@ -180,6 +181,7 @@ func (s *sim) open(h *host) {
 		p.told = p.told || p.phase == starting
 	}
 	h.session = ses
+	s.did++
 	l.sessions = append(slices.DeleteFunc(l.sessions, func(o *session) bool { return o.over && len(o.toLeader) == 0 }), ses)
 	l.of(h.name).heard = s.now
 	s.note("%s opens a session with %d runs", h.name, len(ses.runs))
@@ -249,6 +251,8 @@ func (s *sim) drive(ses *session) {
 		s.hangUp(h)
 		return
 	}
+	before := len(ses.toHost)
+	defer func() { s.did += len(ses.toHost) - before }()
 	wanted := map[runKey]bool{}
 	for _, id := range n.Jobs {
 		j := v.Job(id)
@@ -308,6 +312,7 @@ func (s *sim) steer(ses *session, j *state.Job, r *sent) {
 
 // listen takes the next message of a session into the log. What an agent said before it left may still come.
 func (s *sim) listen(ses *session) {
+	s.did++
 	m := ses.toLeader[0]
 	ses.toLeader = ses.toLeader[1:]
 	if ses.lead != s.lead {
@@ -370,6 +375,7 @@ func (s *sim) beat() {
 		if ses == nil || !ses.ready || h.cut || s.happens("drop") {
 			continue
 		}
+		s.did++
 		asked := s.now - int64(s.dice.below(3000))
 		ses.lead.of(h.name).heard = s.now
 		if ses.lead == s.lead {
@@ -517,6 +523,7 @@ func (s *sim) fence() {
 			k := runKey{j.ID, j.Run}
 			switch {
 			case j.Lease > 0 && s.now-max(h.renewed, l.began) >= j.Lease+leaseSkew(j.Lease):
+				h.unsent[k] = true
 				s.propose(nil, timer(k, "lease_over", 0))
 			case !j.Confirmed[0] && j.State == job.Running && j.Start > l.since && !h.sent[k]:
 				h.unsent[k] = true
@@ -546,6 +553,7 @@ func (s *sim) fenceProgram(n *state.Node) {
 	var cmds []*logpb.Command
 	for _, id := range n.Jobs {
 		if j := s.view.Job(id); batchHost(j, n.Name) {
+			s.lead.of(n.Name).unsent[runKey{j.ID, j.Run}] = true
 			cmds = append(cmds, timer(runKey{j.ID, j.Run}, "lease_over", 0))
 		}
 	}

@@ -38,6 +38,7 @@ func (s *sim) propose(done func([]fsm.Result), cmds ...*logpb.Command) {
 		done(nil)
 		return
 	}
+	s.did++
 	s.pipe = append(s.pipe, &proposal{cmds, done})
 }
 
@@ -47,6 +48,7 @@ func (s *sim) commit(n int) {
 	if n == 0 {
 		return
 	}
+	s.did++
 	batch := s.pipe[:n]
 	s.pipe = s.pipe[n:]
 	var cmds []*logpb.Command
@@ -143,6 +145,7 @@ type replica struct {
 // apply takes the entries up to n and compares what they give with the truth.
 func (r *replica) apply(s *sim, n int) {
 	for ; r.applied < n && s.failure == nil; r.applied++ {
+		s.did++
 		e := &s.log[r.applied]
 		index := uint64(r.applied + 1)
 		results, err := r.f.ApplyEntry(index, e.data)
@@ -166,6 +169,7 @@ func (r *replica) snapshot(s *sim) {
 		s.fail("replica %d: %v", r.name, err)
 	}
 	r.snap, r.snapAt = b.Bytes(), r.applied
+	s.did++
 }
 
 // restore puts a snapshot in the place of the replica's state. What it was made from is compared with
@@ -187,6 +191,7 @@ func (r *replica) restore(s *sim, snap []byte, at int) {
 	}
 	r.f, r.applied = fresh, at
 	s.stats.Restores++
+	s.did++
 }
 
 func (s *sim) hash(v *state.View) [32]byte {

@@ -120,6 +120,7 @@ type sim struct {
 	newest   uint32 // highest id that a record has had
 	deepest  int    // commands of the entry in hand
 	quiesced bool   // faults have stopped
+	did      int    // things that have happened, to tell when an action came to nothing
 }
 
 func play(o Options, tracing bool) *sim {

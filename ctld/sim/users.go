@@ -83,7 +83,7 @@ func (s *sim) submit() {
 	s.users.next++
 	r := &request{userKey: userKey{uid: spec.Uid}}
 	if !s.dice.in(4) {
-		r.key = fmt.Sprint("k", s.users.next)
+		r.key = fmt.Sprint("k", s.users.next/3) // users choose the same ones, and one user may by mistake
 	}
 	sum := sha256.Sum256([]byte(fmt.Sprint(s.users.next)))
 	r.cmd = &logpb.Command{Of: &logpb.Command_Submit{Submit: &logpb.Submit{Key: r.key, Spec: spec, Digest: sum[:]}}}
