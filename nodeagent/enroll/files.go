@@ -36,16 +36,15 @@ func (f folder) ca() string              { return f.path(authn.CAFile) }
 
 // lock keeps a second process from changing the folder; it lives with the returned file.
 func (f folder) lock() (*os.File, error) {
-	fd, err := unix.Open(f.dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: f.dir, Err: err}
+	l, err := authn.LockFolder(f.dir)
+	if err != nil || f.owner == nil {
+		return l, err
 	}
-	d := os.NewFile(uintptr(fd), f.dir)
-	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		d.Close()
-		return nil, fmt.Errorf("%s: another process changes it: %w", f.dir, err)
+	if err := l.Chown(f.owner.UID, f.owner.GID); err != nil { // the daemon will lock it to renew
+		l.Close()
+		return nil, err
 	}
-	return d, nil
+	return l, nil
 }
 
 // put writes a new file at path and brings it to the disk. Its mode is right from its first instant.

@@ -25,8 +25,6 @@ const (
 	lastRetry  = time.Hour
 	callLimit  = 30 * time.Second
 	nagEvery   = 24 * time.Hour // how often an end that comes near is said loudly
-	// backdated is how long before their making certificates begin, so that clocks may differ.
-	backdated = 5 * time.Minute
 )
 
 // Home is where a daemon has its certificate and key. An administrator puts them into TLSDir; a daemon that may
@@ -70,25 +68,23 @@ func (h *Home) adopt() error {
 		return nil
 	}
 	theirs, ours := folder{dir: h.tls, name: h.name}, folder{dir: h.Dir, name: h.name}
-	given, err := authn.LoadCert(theirs.cert())
-	if err != nil {
-		if belongs(ours.key(), ours.cert()) {
-			return nil // it was taken away there; ours goes on
+	given, err := authn.LoadPair(h.tls, h.name)
+	have, haveErr := authn.LoadPair(h.Dir, h.name)
+	switch {
+	case err != nil:
+		if cert, cerr := authn.LoadCert(theirs.cert()); haveErr == nil && (cerr != nil || !newer(cert, have.Cert)) {
+			return nil // it was taken away there, or we have it, and may read it here only; ours goes on
 		}
 		return err
-	}
-	if have, err := authn.LoadCert(ours.cert()); err == nil && belongs(ours.key(), ours.cert()) &&
-		(have.Equal(given) || have.NotBefore.After(given.NotBefore)) {
+	case haveErr == nil && !newer(given.Cert, have.Cert):
 		return nil
 	}
-	key, err := authn.LoadKey(theirs.key())
-	if err != nil {
-		return err
-	}
-	if !belongs(theirs.key(), theirs.cert()) {
-		return fmt.Errorf("%s does not belong to %s", theirs.key(), theirs.cert())
-	}
-	return ours.replace(key, given.Raw)
+	return ours.replace(given.Key, given.Cert.Raw)
+}
+
+// newer tells whether a certificate that was given takes the place of the one that is there.
+func newer(given, have *x509.Certificate) bool {
+	return !have.Equal(given) && !have.NotBefore.After(given.NotBefore)
 }
 
 // replace puts a pair in the place of the one that is there.
@@ -143,7 +139,7 @@ func (r *Renewer) Run(ctx context.Context) {
 			}
 			nextTry, retry = now.Add(retry), min(2*retry, lastRetry)
 			r.Log.Warn("the certificate is not renewed yet", "until", cert.NotAfter, "err", err)
-			if left := cert.NotAfter.Sub(now); left < life(cert)/6 && (nagged.IsZero() || now.Sub(nagged) >= nagEvery) {
+			if left := cert.NotAfter.Sub(now); left < authn.Life(cert)/6 && (nagged.IsZero() || now.Sub(nagged) >= nagEvery) {
 				nagged = now
 				r.Log.Error("the certificate ends soon and no controller renews it: issue one by hand with gctl pki issue, or join again",
 					"until", cert.NotAfter, "left", left.Round(time.Second))
@@ -157,17 +153,9 @@ func (r *Renewer) Run(ctx context.Context) {
 	}
 }
 
-// life is how long a certificate was good when it was given.
-func life(cert *x509.Certificate) time.Duration {
-	if l := cert.NotAfter.Sub(cert.NotBefore); l <= backdated {
-		return l
-	}
-	return cert.NotAfter.Sub(cert.NotBefore) - backdated
-}
-
 // due is after two thirds of the life, and up to a twelfth more.
 func due(cert *x509.Certificate, spread float64) time.Time {
-	l := life(cert)
+	l := authn.Life(cert)
 	return cert.NotAfter.Add(time.Duration(spread*float64(l/12)) - l/3)
 }
 

@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/tensorgrid/tensorgrid/api/nodepb"
 	"github.com/tensorgrid/tensorgrid/internal/authn"
 )
@@ -110,6 +112,28 @@ func TestHome(t *testing.T) {
 	is("ours is newer", renewed)
 	given := put(0)
 	is("the administrator's is newer", given)
+	// gctl pki renew was killed when the key was in place and its certificate was not: that waits beside.
+	given = put(0)
+	is("the administrator's again", given)
+	cut := issue(t, ca, 3*time.Hour, 0)
+	if err := errors.Join(cut.Write(tls, "n1"), os.Rename(filepath.Join(tls, "n1.pem"), filepath.Join(tls, "n1.pem.new")),
+		os.WriteFile(filepath.Join(tls, "n1.pem"), certPEM(given.Cert.Raw), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	is("cut in TLSDir", cut)
+	given = put(0)
+	is("written anew after that", given)
+	// A reader of the folder cannot hold renewals up.
+	d, err := os.Open(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		t.Fatal(err)
+	}
+	given = put(0)
+	is("while a reader locks the folder", given)
 	os.Remove(filepath.Join(tls, "n1.pem"))
 	is("taken away in TLSDir", given)
 	os.WriteFile(filepath.Join(own, "n1.pem"), nil, 0o600)
