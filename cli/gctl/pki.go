@@ -15,8 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/tensorgrid/tensorgrid/cli/getopt"
 	"github.com/tensorgrid/tensorgrid/internal/authn"
 	"github.com/tensorgrid/tensorgrid/internal/hostlist"
@@ -199,7 +197,7 @@ func openIssuer(dir, out string) (*issuer, error) {
 	if err != nil {
 		return nil, err
 	}
-	lock, err := lockFolder(out)
+	lock, err := authn.LockFolder(out)
 	if err != nil {
 		return nil, err
 	}
@@ -217,18 +215,6 @@ func makeOut(out string) error {
 		return err
 	}
 	return safeFolder(out)
-}
-
-func lockFolder(dir string) (*os.File, error) {
-	f, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("%s: another process changes it: %w", dir, err)
-	}
-	return f, nil
 }
 
 // shareCA puts the CA's certificate beside the pairs, or checks that the one there holds it.
@@ -313,6 +299,9 @@ type order struct {
 
 // free refuses a name that has a certificate or a key.
 func (i *issuer) free(name string) error {
+	if err := authn.FinishPair(i.out, name); err != nil {
+		return err
+	}
 	for _, suffix := range []string{certFile, ".key"} {
 		path := filepath.Join(i.out, name+suffix)
 		if _, err := os.Lstat(path); err == nil {
@@ -405,6 +394,9 @@ func span(text string) (time.Duration, error) {
 
 // current gives the certificate that a name has, which may have ended, and its role.
 func (i *issuer) current(name string, now time.Time) (*x509.Certificate, authn.Role, error) {
+	if err := authn.FinishPair(i.out, name); err != nil { // an issue or renew that was cut
+		return nil, "", err
+	}
 	path := filepath.Join(i.out, name+certFile)
 	cert, err := authn.LoadCert(path)
 	if errors.Is(err, fs.ErrNotExist) {

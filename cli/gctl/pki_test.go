@@ -197,6 +197,22 @@ func TestPKIModes(t *testing.T) {
 	// A renewal that was cut short leaves a key beside another's certificate; doing it again puts it right.
 	h.step(t, 0, "renew --dir=ca n1 n2")
 	h.step(t, 0, "show --dir=ca", "!error")
+	// An issue that was cut short when the key was in place: the certificate waits beside.
+	h.step(t, 0, "issue --dir=ca --role=node n7")
+	if err := os.Rename(h.path("ca", "n7.pem"), h.path("ca", "n7.pem.new")); err != nil {
+		t.Fatal(err)
+	}
+	h.step(t, 1, "issue --dir=ca --role=node n7", "gctl pki renew n7")
+	h.step(t, 0, "show --dir=ca", "n7 ", "!error")
+	lock, err := authn.LockFolder(h.path("ca"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.step(t, 1, "renew --dir=ca n7", "another process changes it")
+	if err := lock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	h.step(t, 0, "renew --dir=ca n7")
 	// An init that was cut short.
 	if err := os.Remove(h.path("ca", "ca.pem")); err != nil {
 		t.Fatal(err)
