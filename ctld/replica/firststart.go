@@ -144,6 +144,16 @@ func (a answers) history() bool {
 	return false
 }
 
+// takePart tells whether raft runs at one of those asked.
+func (a answers) takePart() bool {
+	for _, st := range a {
+		if st != nil && st.GetRole() != RoleWaiting {
+			return true
+		}
+	}
+	return false
+}
+
 // votes tells whether this replica is a voter by what one of those asked knows to be agreed on.
 func (a answers) votes() bool {
 	for _, st := range a {
@@ -189,12 +199,12 @@ func (a answers) leaders() (names []string) {
 // firstStart asks until this replica may take part, and starts raft then.
 func (r *Replica) firstStart(ctx context.Context) {
 	others := r.cfg.others()
-	if len(others) == 0 {
-		r.listenAlone(ctx)
-	}
 	var said time.Time
 	for wait := firstAsk; ctx.Err() == nil; wait = min(2*wait, askEvery) {
 		bootstrap, why := r.mayStart(ctx, others)
+		if bootstrap {
+			why = r.strangers(ctx, others)
+		}
 		if ctx.Err() != nil {
 			return
 		}
@@ -210,25 +220,46 @@ func (r *Replica) firstStart(ctx context.Context) {
 	}
 }
 
-// listenAlone waits for as long as a leader stays silent at most, in case there is a cluster: this
-// controller's file names no other, but others may have joined at run time, and their leader
-// would speak to this one's raft port. If it does, the cluster must not be started anew.
-func (r *Replica) listenAlone(ctx context.Context) {
-	t := time.NewTimer(r.cfg.HeartbeatTimeout)
+// strangers listens for as long as the leader of a cluster stays silent at most, and gives the reason when somebody
+// speaks to the raft port who is none of the file: controllers may have joined at run time that this
+// one's file does not name, and their leader takes this one for a member. The cluster must not be started anew then,
+// whatever those of the file say: they may all have lost their disks.
+func (r *Replica) strangers(ctx context.Context, others []string) (why string) {
+	if r.foreign {
+		return foreignText
+	}
+	select { // one of the file may have knocked and have been emptied since
+	case <-r.stream.knocked:
+	default:
+	}
+	listen := r.cfg.HeartbeatTimeout
+	if len(others) > 0 {
+		listen *= 2 // they may be without a leader, and stand for election
+	}
+	t := time.NewTimer(listen)
 	defer t.Stop()
 	select {
 	case <-t.C:
-		return
+		return ""
 	case <-ctx.Done():
-		return
+		return ctx.Err().Error()
 	case <-r.stream.knocked:
 	}
-	for ctx.Err() == nil {
-		r.log.Error("this controller's folder is empty and another controller speaks to its raft port, but the file names no other: " +
-			"there is a cluster already; add a ControllerName line of one of its controllers and start again")
-		pause(ctx, sayEvery)
+	said := r.poll(ctx, others)
+	switch {
+	case said.history():
+		return "one of the controllers has begun meanwhile"
+	case said.takePart():
+		return "" // it was one of the file, which starts the same cluster
+	case len(said.silent()) > 0:
+		return "no answer from " + strings.Join(said.silent(), ", ")
 	}
+	r.foreign = true
+	return foreignText
 }
+
+const foreignText = "somebody speaks to its raft port and it is none of the controllers of the file, which have no history either: " +
+	"there is a cluster already; add a ControllerName line of one of its controllers and start again"
 
 // mayStart asks the others once. why is empty when raft may be started.
 func (r *Replica) mayStart(ctx context.Context, others []string) (bootstrap bool, why string) {

@@ -113,7 +113,7 @@ func TestLoneKnowsOfNoOther(t *testing.T) {
 		if s := c.members["c1"].Status(); s.Role != RoleWaiting {
 			t.Errorf("%+v", s)
 		}
-		if logs.count("the file names no other") == 0 {
+		if logs.count("none of the controllers of the file") == 0 {
 			t.Error("it does not say why it waits")
 		}
 		c.leader("c1").put(t, "c")
@@ -121,6 +121,36 @@ func TestLoneKnowsOfNoOther(t *testing.T) {
 		c.file = []string{"c1", "c2"}
 		c.restart("c1", memoryDisk(t))
 		c.votes("c1")
+		c.agree()
+	})
+}
+
+// TestFileNamesTheEmptied: the files of two controllers name each other only, three have joined at run time, and the
+// two lose their disks at once. That neither of them has a history says nothing.
+func TestFileNamesTheEmptied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 2, nil)
+		defer c.close()
+		c.leader().put(t, "a")
+		c.file = []string{"c1", "c2", "c3", "c4", "c5"}
+		c.grow("c3", "c4", "c5")
+		c.crash("c1")
+		c.crash("c2")
+		c.leader("c1", "c2").put(t, "b")
+		c.file = []string{"c1", "c2"}
+		c.restart("c1", memoryDisk(t))
+		c.restart("c2", memoryDisk(t))
+		c.quiet(time.Minute, "c1", "c2")
+		c.leader("c1", "c2").put(t, "c")
+		for _, name := range c.file {
+			if s := c.members[name].Status(); s.Role != RoleWaiting {
+				t.Errorf("%+v", s)
+			}
+		}
+		c.crash("c1")
+		c.file = []string{"c1", "c2", "c3"}
+		c.restart("c1", memoryDisk(t))
+		c.votes("c1", "c2") // the second finds the way by the first
 		c.agree()
 	})
 }

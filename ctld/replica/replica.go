@@ -52,6 +52,7 @@ type Replica struct {
 	returning sync.Map                   // names that were voters before they came with an empty folder
 	free      atomic.Int64               // bytes of the folder's file system, for Status; 0 when not known
 	wasBlank  bool                       // the folder was empty when it was opened
+	foreign   bool                       // firstStart has heard of a cluster that the file does not name
 	started   chan struct{}              // closed when firstStart is over, at once when there is none
 	stopStart context.CancelFunc
 
