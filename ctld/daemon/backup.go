@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -205,24 +206,21 @@ func restore(f flags, stdout io.Writer) error {
 	}
 	fmt.Fprintf(stdout, "%s restored from %s: cluster %s, index %d, %d jobs; the next job id is at least %d\n",
 		dir, f.restore, info.cluster, saved.Index, info.counts["jobs"], uint64(info.header.NextJobId)+uint64(f.skipIDs))
-	fmt.Fprintf(stdout, "do the same, with the same file and grid.conf, on %s, then start all of them\n", othersOf(cfg, name))
+	if others := othersOf(cfg, name); others != "" {
+		fmt.Fprintf(stdout, "do the same, with the same file and grid.conf, on %s, then start all of them\n", others)
+	} else {
+		fmt.Fprintln(stdout, "now start gctld")
+	}
 	return nil
 }
 
 // othersOf lists the other controllers, for people.
 func othersOf(cfg *conf.Config, name string) string {
-	out := ""
+	var out []string
 	for _, c := range cfg.Controllers {
-		if c.Name == name {
-			continue
+		if c.Name != name {
+			out = append(out, c.Name)
 		}
-		if out != "" {
-			out += ", "
-		}
-		out += c.Name
 	}
-	if out == "" {
-		return "no other controller: there is none"
-	}
-	return out
+	return strings.Join(out, ", ")
 }

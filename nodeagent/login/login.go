@@ -32,6 +32,7 @@ const (
 	maxIdle      = 30 * time.Second
 	maxAge       = 5 * time.Minute
 	handshake    = 5 * time.Second
+	tellEvery    = 10 * time.Second // between lines in the log about refused connections
 )
 
 // Server mints tokens. All fields are needed.
@@ -108,6 +109,10 @@ type bounded struct {
 	mu    sync.Mutex
 	all   int
 	users map[uint32]int
+
+	// Of the accepting goroutine.
+	told    time.Time
+	refused int // since then
 }
 
 // Accept gives the next connection that is within the bounds.
@@ -122,11 +127,20 @@ func (b *bounded) Accept() (net.Conn, error) {
 			err = b.enter(who.UID)
 		}
 		if err != nil {
-			b.log.Warn("a connection is refused", "err", err)
+			b.tell(err)
 			c.Close()
 			continue
 		}
 		return &counted{UnixConn: c.(*net.UnixConn), leave: sync.OnceFunc(func() { b.leave(who.UID) })}, nil
+	}
+}
+
+// tell logs that a connection was refused. Whoever is refused may try as often as he likes: that fills no log.
+func (b *bounded) tell(err error) {
+	b.refused++
+	if now := time.Now(); b.told.IsZero() || now.Sub(b.told) >= tellEvery {
+		b.log.Warn("connections are refused", "count", b.refused, "last", err)
+		b.told, b.refused = now, 0
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -97,6 +98,22 @@ func TestMintRefuses(t *testing.T) {
 	if _, err := host(t, authn.RoleNode).Mint(as(1000), &steppb.MintRequest{Cluster: "lab", Class: "read"}); err == nil {
 		t.Error("a node vouches for a user")
 	}
+}
+
+// TestRefusalsFillNoLog: one line in a while, with how many there were.
+func TestRefusalsFillNoLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var text strings.Builder
+		b := &bounded{log: slog.New(slog.NewTextHandler(&text, nil))}
+		for range 1000 {
+			b.tell(errBusy)
+		}
+		time.Sleep(tellEvery)
+		b.tell(errBusy)
+		if got := strings.Count(text.String(), "\n"); got != 2 || !strings.Contains(text.String(), "count=1000") {
+			t.Errorf("%d lines: %s", got, text.String())
+		}
+	})
 }
 
 // TestBounds: a user's connections over the limit are closed at once, and a closed one gives its place back.
