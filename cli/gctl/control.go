@@ -97,7 +97,7 @@ func (c *call) results(what string, list []*ctldpb.JobResult) int {
 		}
 		code = 1
 		if !c.quiet {
-			fmt.Fprintf(c.env.Stderr, "%s for job %s\n%s error: %s\n", r.Text, r.JobId, what, r.Text)
+			fmt.Fprintf(c.env.Stderr, "%s for job %s\n%s error: %s\n", render.Clean(r.Text), r.JobId, what, render.Clean(r.Text))
 		}
 	}
 	return code
@@ -179,7 +179,7 @@ func (c *call) updateJob(names string, set map[string]string) int {
 		return c.failed("slurm_update", err)
 	}
 	if l := res.Results; len(l) == 1 && l[0].Code != "" && !c.quiet { // which job is known: one line
-		fmt.Fprintf(c.env.Stderr, "slurm_update error: %s\n", l[0].Text)
+		fmt.Fprintf(c.env.Stderr, "slurm_update error: %s\n", render.Clean(l[0].Text))
 		return 1
 	}
 	return c.results("slurm_update", res.Results)
@@ -199,7 +199,7 @@ func (c *call) updateNode(names string, set map[string]string) int {
 	for _, r := range res.Results {
 		if r.Code != "" {
 			code = 1
-			fmt.Fprintf(c.env.Stderr, "slurm_update error: %s (node %s)\n", r.Text, r.JobId)
+			fmt.Fprintf(c.env.Stderr, "slurm_update error: %s (node %s)\n", render.Clean(r.Text), r.JobId)
 		}
 	}
 	return code

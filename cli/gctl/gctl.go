@@ -13,6 +13,7 @@ import (
 	"github.com/tensorgrid/tensorgrid/cli/client"
 	"github.com/tensorgrid/tensorgrid/cli/getopt"
 	"github.com/tensorgrid/tensorgrid/cli/program"
+	"github.com/tensorgrid/tensorgrid/cli/render"
 )
 
 // call is one call of the command.
@@ -332,10 +333,10 @@ func (c *call) failed(what string, err error) int {
 	}
 	var r *client.Refusal
 	if !errors.As(err, &r) {
-		fmt.Fprintf(c.env.Stderr, "%s error: %v\n", what, err)
+		fmt.Fprintf(c.env.Stderr, "%s error: %s\n", what, render.Clean(err.Error()))
 		return 1
 	}
-	fmt.Fprintf(c.env.Stderr, "%s error: %s\n", what, r.Text)
+	fmt.Fprintf(c.env.Stderr, "%s error: %s\n", what, render.Clean(r.Text))
 	if r.Why != "" {
 		c.env.Errorf("%s", r.Why)
 	}

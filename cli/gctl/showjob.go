@@ -52,7 +52,7 @@ func (c *call) showJobs(ids []string) int {
 		c.jobRecord(j).write(out, c.oneLine)
 	}
 	if len(res.UnknownIds) > 0 {
-		fmt.Fprintf(c.env.Stderr, "slurm_load_jobs error: %s: %s\n", invalidID, strings.Join(res.UnknownIds, ","))
+		fmt.Fprintf(c.env.Stderr, "slurm_load_jobs error: %s: %s\n", invalidID, render.Clean(strings.Join(res.UnknownIds, ",")))
 		return 1
 	}
 	return 0

@@ -168,10 +168,10 @@ func show(env *program.Env, c *client.Client, q *query) int {
 func loadError(env *program.Env, err error) {
 	var r *client.Refusal
 	if !errors.As(err, &r) {
-		fmt.Fprintf(env.Stderr, "slurm_load_jobs error: %v\n", err)
+		fmt.Fprintf(env.Stderr, "slurm_load_jobs error: %s\n", render.Clean(err.Error()))
 		return
 	}
-	fmt.Fprintf(env.Stderr, "slurm_load_jobs error: %s\n", r.Text)
+	fmt.Fprintf(env.Stderr, "slurm_load_jobs error: %s\n", render.Clean(r.Text))
 	if r.Why != "" {
 		env.Errorf("%s", r.Why)
 	}

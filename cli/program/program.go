@@ -11,6 +11,7 @@ import (
 
 	"github.com/tensorgrid/tensorgrid/cli/client"
 	"github.com/tensorgrid/tensorgrid/cli/getopt"
+	"github.com/tensorgrid/tensorgrid/cli/render"
 	"github.com/tensorgrid/tensorgrid/internal/version"
 )
 
@@ -72,10 +73,11 @@ func (e *Env) Warnf(format string, args ...any) { e.say("warning: ", format, arg
 // Infof writes "name: ..." to standard error.
 func (e *Env) Infof(format string, args ...any) { e.say("", format, args) }
 
+// say writes lines. They may repeat words that others have written, so control characters do not go out.
 func (e *Env) say(kind, format string, args []any) {
 	text := fmt.Sprintf(format, args...)
 	for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
-		fmt.Fprintf(e.Stderr, "%s: %s%s\n", e.Name, kind, line)
+		fmt.Fprintf(e.Stderr, "%s: %s%s\n", e.Name, kind, render.Clean(strings.ReplaceAll(line, "\t", " ")))
 	}
 }
 
@@ -83,7 +85,7 @@ func (e *Env) say(kind, format string, args []any) {
 func (e *Env) BadUsage(err error) int {
 	var bad *getopt.Error
 	if errors.As(err, &bad) {
-		fmt.Fprintf(e.Stderr, "%s: %s\nTry \"%s --help\" for more information\n", e.Name, bad.Text, e.Name)
+		fmt.Fprintf(e.Stderr, "%s: %s\nTry \"%s --help\" for more information\n", e.Name, render.Clean(bad.Text), e.Name)
 		return ExitUsage
 	}
 	e.Errorf("%v", err)

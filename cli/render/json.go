@@ -1,7 +1,9 @@
 package render
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -75,10 +77,42 @@ func WriteJSON(w io.Writer, name string, list any, now time.Time, meta Meta, com
 	doc := map[string]any{
 		name: list, "last_update": Num(now.Unix()), "meta": meta, "errors": []string{}, "warnings": []string{},
 	}
-	enc := json.NewEncoder(w)
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
 	enc.SetEscapeHTML(false)
 	if !compact {
 		enc.SetIndent("", "  ")
 	}
-	return enc.Encode(doc)
+	if err := enc.Encode(doc); err != nil {
+		return err
+	}
+	_, err := w.Write(escapeControls(text.Bytes()))
+	return err
+}
+
+// escapeControls writes DEL and the control characters from U+0080 to U+009F as escapes, as the encoder does
+// with those below a space: some terminals obey them. In JSON they can stand in strings only.
+func escapeControls(text []byte) []byte {
+	const del, lead, first, last = 0x7f, 0xc2, 0x80, 0x9f // U+0080 is C2 80 in UTF-8
+	var out []byte
+	done := 0
+	for i := 0; i < len(text); i++ {
+		width := 0
+		switch {
+		case text[i] == del:
+			width = 1
+		case text[i] == lead && i+1 < len(text) && first <= text[i+1] && text[i+1] <= last:
+			width = 2
+		default:
+			continue
+		}
+		out = append(out, text[done:i]...)
+		out = fmt.Appendf(out, `\u00%02x`, text[i+width-1])
+		i += width - 1
+		done = i + 1
+	}
+	if done == 0 {
+		return text
+	}
+	return append(out, text[done:]...)
 }
