@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -252,11 +253,18 @@ func keyNames(set map[string]string) string {
 	return strings.Join(slices.Sorted(slices.Values(names)), ",")
 }
 
+// clipWord makes somebody's word fit for a line: short, and without control characters, which JSON would let
+// through in part to the terminal of whoever looks at the log.
 func clipWord(s string) string {
 	if len(s) > auditWord {
 		s = s[:auditWord] + "..."
 	}
-	return strings.ToValidUTF8(s, "?")
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return '?'
+		}
+		return r
+	}, strings.ToValidUTF8(s, "?"))
 }
 
 // denied makes the error of a call that the method table refuses, and writes it down.

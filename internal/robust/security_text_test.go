@@ -97,6 +97,14 @@ func TestSecurityText(t *testing.T) {
 	_, err := root.UpdateNode(ctx, &ctldpb.UpdateNodeRequest{Names: "n1", Set: map[string]string{"State": "DRAIN", "Reason": hostile, "Comment": hostile}, Key: "n"})
 	t.Logf("a node's reason: %v", err)
 	root.UpdateJob(ctx, &ctldpb.UpdateJobRequest{JobIds: []string{fmt.Sprint(heldID)}, Set: map[string]string{"JobName": hostile, "Comment": hostile, "AdminComment": hostile}, Key: "j"})
+	// Words that the audit log repeats.
+	root.UpdatePartition(ctx, &ctldpb.UpdatePartitionRequest{Name: hostile, Set: map[string]string{hostile: "x"}, Key: "p"})
+	root.UpdateNode(ctx, &ctldpb.UpdateNodeRequest{Names: hostile, Set: map[string]string{hostile: "x"}, Key: "m"})
+	root.CreateJoinToken(ctx, &ctldpb.CreateJoinTokenRequest{Role: hostile, Names: hostile})
+	root.RevokeJoinToken(ctx, &ctldpb.RevokeJoinTokenRequest{Id: hostile})
+	root.ChangeController(ctx, &ctldpb.ChangeControllerRequest{Op: ctldpb.ChangeControllerRequest_REMOVE, Name: hostile})
+	user.Cancel(ctx, &ctldpb.CancelRequest{Filter: &ctldpb.JobFilter{JobIds: []string{hostile}}, Signal: hostile, Key: "c"})
+	user.GetScript(ctx, &ctldpb.GetScriptRequest{JobId: heldID})
 	id := fmt.Sprint(heldID)
 	commands := [][]string{
 		{"gqueue", "--states=all"}, {"gqueue", "-l", "--states=all"}, {"gqueue", "--states=all", "-o", "%all"}, {"gqueue", "-h", "--states=all", "-o", "%i|%j|%k|%Z|%o|%a|%r|%R|%u"},
@@ -119,6 +127,9 @@ func TestSecurityText(t *testing.T) {
 	}
 	if shown < 10 {
 		t.Errorf("only %d commands showed the text at all", shown)
+	}
+	if text, _ := os.ReadFile(c.path("state", "c1", "audit.log")); !strings.Contains(string(text), "FORGED") {
+		t.Error("the audit log does not hold the words that it was to repeat")
 	}
 	logs, _ := filepath.Glob(c.path("log", "*"))
 	for _, f := range append(logs, c.path("state", "c1", "audit.log")) {
