@@ -83,6 +83,9 @@ func (a *Agent) learn(named []*nodepb.ControllerAddress) {
 	go func() { // a disk that hangs holds no session up
 		a.keeping.Lock()
 		defer a.keeping.Unlock()
+		a.mu.Lock()
+		list := a.learned // the newest: writers come here in any order
+		a.mu.Unlock()
 		if err := writeControllers(a.cfg.State, list); err != nil {
 			a.log.Warn("controllers not kept for the next start", "err", err)
 		}

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -91,6 +93,22 @@ func TestControllersAreLearned(t *testing.T) {
 		list, err := readControllers(filepath.Join(h.spool, StateFolder))
 		if err != nil || len(list) != 2 || list[1] != (Controller{"c4", "c4:6817"}) {
 			t.Errorf("kept %v %v", list, err)
+		}
+	})
+}
+
+// TestNewestControllersAreKept: leaders that follow each other fast name other controllers; the last word stays.
+func TestNewestControllersAreKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &Agent{cfg: Config{State: t.TempDir()}, log: slog.New(slog.DiscardHandler)}
+		a.keeping.Lock() // the disk is slow
+		for i := range 64 {
+			a.learn([]*nodepb.ControllerAddress{{Name: "c1", Address: fmt.Sprintf("c1:%d", i)}})
+		}
+		a.keeping.Unlock()
+		synctest.Wait()
+		if list, err := readControllers(a.cfg.State); err != nil || len(list) != 1 || list[0].Address != "c1:63" {
+			t.Errorf("%v, %v", list, err)
 		}
 	})
 }
