@@ -14,7 +14,7 @@ MAINS := grid:./cli gctld:./ctld gnoded:./nodeagent gnode-launch:./nodeagent/lau
 BINS  := $(foreach m,$(MAINS),$(BIN)/$(firstword $(subst :, ,$(m))))
 LINKS := gsub gqueue gcancel ginfo gacct gctl sbatch squeue scancel sinfo sacct scontrol
 
-.PHONY: help build test race lint proto man sim e2e robust robust-failover robust-agent robust-members bench bench-submit bench-launch bench-slurm-install cover fuzz demo install check clean need-go
+.PHONY: help build test race lint proto man sim e2e robust robust-failover robust-agent robust-members robust-security bench bench-submit bench-launch bench-slurm-install cover fuzz demo install check clean need-go
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ robust-agent: need-go ## no leader, silent agents, read-only spools, stale order
 robust-members: need-go ## controllers come and go, emptied disks, backups, certificates, old logs (root)
 	$(ROBUST) -run 'TestMembers|TestRemoved|TestEmptied|TestBackup|TestRenewal|TestStranger'
 	$(GO) test -count=1 -v -run 'Golden|Newer|Levels' ./ctld/fsm
+
+robust-security: need-go ## every method by everybody at every door, broken frames, swapped paths, secrets, audit (root)
+	$(ROBUST) -run 'TestSecurity'
 
 bench: bench-submit bench-launch ## all benchmarks, each beside its baseline in the same run
 
