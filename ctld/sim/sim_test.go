@@ -19,6 +19,7 @@ var (
 	every   = flag.Int("every", 0, "TestSeeds: events between the costly checks (0 = as usual)")
 	off     = flag.String("off", "", "TestSeeds: kinds of actions that do not happen, with commas")
 	last    = flag.Int("last", 40, "how many of the last events a failure tells")
+	shrink  = flag.Bool("shrink", true, "look for a smaller run that fails")
 	simTime = flag.Duration("sim-time", 0, "TestSim: how long fresh seeds are run")
 )
 
@@ -44,7 +45,10 @@ func TestSeeds(t *testing.T) {
 func report(t *testing.T, o sim.Options) sim.Stats {
 	stats, f := sim.Run(o)
 	if f != nil {
-		small := sim.Shrink(f)
+		small := f
+		if *shrink {
+			small = sim.Shrink(f)
+		}
 		small.Last = small.Last[max(0, len(small.Last)-*last):]
 		t.Errorf("%s\nthe smallest that fails: %s\nits last events:\n%s", f.Error(), small.Error(), strings.Join(small.Last, "\n"))
 	}

@@ -249,3 +249,21 @@ func TestRequeuedHearsOfItsDependency(t *testing.T) {
 	}
 	wantRefusal(t, w.control(state.OpRequeue, root, id), "ESLURM_CIRCULAR_DEPENDENCY", "waits for")
 }
+
+// TestPartOfArrayWaitsForItself: tasks that were cut out of their array may not wait for the whole of it.
+func TestPartOfArrayWaitsForItself(t *testing.T) {
+	w := newWorld(t)
+	w.do(func(t *state.Tx) { t.RaiseFeature(state.FeatureMembers) })
+	id := w.submit(job.Spec{Array: "0-3"})
+	w.control(state.OpHold, root, id, 2)
+	part := w.s.View().ArrayTask(id, 2).ID
+	if part == id {
+		t.Fatal("the task was not cut out")
+	}
+	for _, dep := range []string{"after:1", "afterany:1_2", "afterok:1_1,afterany:1"} {
+		wantRefusal(t, w.update(root, part, "Dependency", dep), "ESLURM_CIRCULAR_DEPENDENCY", "wait for itself")
+	}
+	if r := w.update(root, part, "Dependency", "afterany:1_1"); r != nil {
+		t.Errorf("another task of the same array: %+v", r)
+	}
+}

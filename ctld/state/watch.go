@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"hash/maphash"
+	"slices"
 
 	"github.com/tidwall/btree"
 
@@ -240,10 +241,14 @@ func (t *Tx) mayWatch(j *Job, dep *job.Dependency) *Refusal {
 	if edges > MaxUserDependencies {
 		return dependencyProblem(fmt.Sprintf("the dependencies of a user's waiting jobs name at most MaxUserDependencies=%d jobs", MaxUserDependencies))
 	}
+	c := &circle{t: t, of: j, seen: map[uint32]bool{}}
+	if t.feature >= FeatureMembers && c.named(dep) { // the first release lets it wait for itself
+		return refuse("ESLURM_CIRCULAR_DEPENDENCY", "Circular job dependency", fmt.Sprintf("job %s would wait for itself", j.Name()))
+	}
 	if t.Job(j.ID) == nil || t.dependents[j.ID] == nil && t.dependents[j.ArrayID] == nil && len(t.singles) == 0 {
 		return nil // nobody can wait for it
 	}
-	return (&circle{t: t, of: j, seen: map[uint32]bool{}}).look(j, dep)
+	return c.look(j, dep)
 }
 
 // maxCircle bounds the jobs that are looked at to find a circle.
@@ -298,6 +303,16 @@ func (c *circle) closes(j *Job, dep *job.Dependency) (found bool) {
 		}
 	}
 	return found
+}
+
+// named tells whether a dependency names the record itself, or an array that it is part of.
+func (c *circle) named(dep *job.Dependency) bool {
+	for i := range dep.Terms {
+		if slices.ContainsFunc(dep.Terms[i].Jobs, c.is) {
+			return true
+		}
+	}
+	return false
 }
 
 // is tells whether d names the record or, of an array, any of the tasks that it has.
