@@ -37,7 +37,8 @@ const (
 	spaceGrace  = 10 * time.Second // for free space to come back before the replica ends
 	lagEvery    = 2 * time.Second
 	lagAfter    = 10 * time.Second // without progress a follower counts as stuck
-	lagPause    = time.Minute      // between two changes of the leader because of one
+	lagPause    = time.Minute      // between two changes of the leader because of one; twice that after each that did not help
+	lagDoubles  = 6                // as often at most, which is an hour
 	quietFor    = 24 * time.Hour   // the timeout of a replica that must not be elected
 	askTimeout  = time.Second
 	sendStalled = time.Minute // a snapshot of which nothing was sent for so long is not on its way
@@ -60,8 +61,10 @@ type dogs struct {
 
 	lag      map[string]standstill
 	lagMoved time.Time   // when leadership came here, or was last moved away because of lag
+	lagOf    string      // who was the reason, and has not been seen to move since
+	lagMoves int         // how often leadership was moved away from here because of it
 	asking   atomic.Bool // a round of lag is under way
-	lagMu    sync.Mutex  // lag and lagMoved
+	lagMu    sync.Mutex  // lag to lagMoves
 }
 
 // standstill is a follower that is behind and does not move: the index it stands at, and since when.
@@ -332,7 +335,8 @@ func (r *Replica) watchLag() {
 }
 
 // judge keeps count of who stands still and names one that has for too long, with whom to hand over to.
-// A voter that a snapshot is being sent to does not count.
+// A voter that a snapshot is being sent to does not count. One that no change of the leader helps must not have
+// every agent look for a new leader each minute.
 func (r *Replica) judge(now time.Time, mine uint64, peers []peerState) (stuck string, next *peerState) {
 	r.dogs.lagMu.Lock()
 	defer r.dogs.lagMu.Unlock()
@@ -342,7 +346,10 @@ func (r *Replica) judge(now time.Time, mine uint64, peers []peerState) (stuck st
 		if !p.answers {
 			continue
 		}
-		s := r.dogs.lag[name]
+		s, known := r.dogs.lag[name]
+		if name == r.dogs.lagOf && (p.last >= mine || known && s.index != p.last) {
+			r.dogs.lagOf = ""
+		}
 		if p.last >= mine || s.index != p.last || s.since.IsZero() || r.transport.sending(p.server.ID, now) {
 			s = standstill{p.last, now}
 		}
@@ -356,10 +363,16 @@ func (r *Replica) judge(now time.Time, mine uint64, peers []peerState) (stuck st
 		}
 	}
 	r.dogs.lag = seen
-	if stuck == "" || next == nil || !r.dogs.lagMoved.IsZero() && now.Sub(r.dogs.lagMoved) < lagPause {
+	if stuck == "" || next == nil {
 		return "", nil
 	}
-	r.dogs.lagMoved = now
+	if stuck != r.dogs.lagOf {
+		r.dogs.lagMoves = 0
+	}
+	if pause := lagPause << min(r.dogs.lagMoves, lagDoubles); !r.dogs.lagMoved.IsZero() && now.Sub(r.dogs.lagMoved) < pause {
+		return "", nil
+	}
+	r.dogs.lagMoved, r.dogs.lagOf, r.dogs.lagMoves = now, stuck, r.dogs.lagMoves+1
 	return stuck, next
 }
 

@@ -301,7 +301,8 @@ func TestNoSpaceAtStart(t *testing.T) {
 	}
 }
 
-// TestStuckFollower: leadership moves, once a minute, when a voter that answers gets no further.
+// TestStuckFollower: leadership moves when a voter that answers gets no further, less and less often as long as that
+// does not help.
 func TestStuckFollower(t *testing.T) {
 	at := func(name string, last uint64) peerState {
 		return peerState{server: raft.Server{ID: raft.ServerID(name)}, answers: true, last: last}
@@ -328,24 +329,32 @@ func TestStuckFollower(t *testing.T) {
 	quietly("a snapshot on its way", 200, at("b", 100), at("c", 200))
 	delete(r.transport.sent, "b")
 	quietly("no answer", 200, peerState{server: raft.Server{ID: "b"}}, at("c", 200))
-	moves := 0
-	var begin time.Time
-	for i := uint64(0); i < 60; i++ {
-		name, next := step(300+i, at("c", 300+i), at("b", 100))
-		if name == "" {
-			continue
-		}
-		if moves++; name != "b" || next == nil || next.server.ID != "c" {
-			t.Fatalf("%s stuck, leadership to %v", name, next)
-		}
-		if begin.IsZero() {
-			begin = now
+	var moves []time.Duration
+	watch := func(d time.Duration) {
+		t.Helper()
+		moves = nil
+		for begin := now; now.Sub(begin) < d; {
+			name, next := step(uint64(now.Unix()), at("c", uint64(now.Unix())), at("b", 100))
+			if name == "" {
+				continue
+			}
+			if name != "b" || next == nil || next.server.ID != "c" {
+				t.Fatalf("%s stuck, leadership to %v", name, next)
+			}
+			moves = append(moves, now.Sub(begin))
 		}
 	}
-	if moves != 2 {
-		t.Errorf("%d changes of the leader in two minutes", moves)
+	watch(8 * time.Minute) // after 12 s, two minutes, four
+	if len(moves) != 3 || moves[0] > 2*lagAfter || moves[2]-moves[1] < 4*lagPause {
+		t.Errorf("leadership moved after %v", moves)
 	}
-	quietly("alone with it", 500, at("b", 499))
+	quietly("it moves", uint64(now.Unix()), at("c", uint64(now.Unix())), at("b", uint64(now.Unix())))
+	now = now.Add(lagPause)
+	watch(time.Minute)
+	if len(moves) != 1 || moves[0] > 2*lagAfter {
+		t.Errorf("leadership moved after %v the next time", moves)
+	}
+	quietly("alone with it", uint64(now.Unix())+1, at("b", 499))
 }
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
