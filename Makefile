@@ -49,7 +49,7 @@ man: need-go ## write the generated manual pages again
 	CASES_FOLDER=none $(GO) test ./cli -run TestManPages -update
 
 sim: need-go ## the seeded simulator of state, planner and log with fresh seeds (SIM_TIME=60s)
-	$(GO) test ./ctld/sim -count=1 -timeout 24h -v -run '^TestSim$$' -sim-time $${SIM_TIME:-60s}
+	GOGC=400 $(GO) test ./ctld/sim -count=1 -timeout 24h -v -run '^TestSim$$' -sim-time $${SIM_TIME:-60s}
 
 e2e: need-go ## the user cases against a real cluster on loopback
 	$(GO) test -count=1 -v -run "Cases|Killed|Reconfigure" ./cli
