@@ -183,7 +183,7 @@ func (g *guarded) deeds() (list []deed) {
 	add("UpdateNode", func(ctx context.Context) error {
 		_, err := remote.UpdateNode(withToken(ctx, operatorUID, authn.ClassJobs), &ctldpb.UpdateNodeRequest{Names: "n2"})
 		return err
-	}, "role", "nobody", "outcome", "PermissionDenied")
+	}, "uid", operatorUID, "via", "token", "login", loginHost, "outcome", "ESLURM_ACCESS_DENIED")
 	add("UpdatePartition", func(ctx context.Context) error {
 		_, err := operator.UpdatePartition(ctx, &ctldpb.UpdatePartitionRequest{Name: "batch", Set: map[string]string{"MaxTime": "60"}, Key: "p"})
 		return err
