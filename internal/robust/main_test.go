@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	robust  = flag.Bool("robust", false, "run the long suites (make robust, robust-failover, robust-agent, robust-members)")
+	robust  = flag.Bool("robust", false, "run the long suites (make robust, robust-failover, robust-agent, robust-members, robust-security)")
 	seed    = flag.Uint64("robust-seed", 0, "first seed of make robust; 0 = by the time")
 	limit   = flag.Duration("robust-time", 15*time.Minute, "how long make robust goes on with new seeds")
 	rounds  = flag.Int("robust-rounds", 10, "kills of the leader in make robust-failover")
@@ -107,7 +107,7 @@ func smoke(t testing.TB) {
 func long(t testing.TB) {
 	t.Helper()
 	if !*robust {
-		t.Skip("only with -robust (make robust, robust-failover, robust-agent, robust-members)")
+		t.Skip("only with -robust (make robust, robust-failover, robust-agent, robust-members, robust-security)")
 	}
 	needRoot(t)
 }
