@@ -165,13 +165,21 @@ func (s *sim) depose(l *leader) {
 	}
 }
 
+// own is the state that a leader goes by: that of its replica, and of a deposed one the last that it saw.
+func (s *sim) own(l *leader) *state.View {
+	if l != s.lead {
+		return l.view
+	}
+	return s.replicas[l.at].f.View()
+}
+
 // open begins a session of a host's agent: it says what it holds, and is welcome once the state knows.
 func (s *sim) open(h *host) {
 	if s.lead == nil || !h.up || !h.agent || h.cut || h.session != nil {
 		return
 	}
 	l := s.lead
-	n := s.view.Node(h.name)
+	n := s.own(l).Node(h.name)
 	if n == nil {
 		return
 	}
@@ -185,7 +193,7 @@ func (s *sim) open(h *host) {
 	l.sessions = append(slices.DeleteFunc(l.sessions, func(o *session) bool { return o.over && len(o.toLeader) == 0 }), ses)
 	l.of(h.name).heard = s.now
 	s.note("%s opens a session with %d runs", h.name, len(ses.runs))
-	if n.State != node.Unknown && n.State != node.Down && n.Flags&node.NotResponding == 0 && n.BootID == boot(h) && agrees(s.view, n, ses) {
+	if n.State != node.Unknown && n.State != node.Down && n.Flags&node.NotResponding == 0 && n.BootID == boot(h) && agrees(s.own(l), n, ses) {
 		s.welcome(ses)
 		return
 	}
@@ -242,10 +250,7 @@ func batchHost(j *state.Job, name string) bool {
 // drive sends what differs between the state and the agent. A deposed leader goes by the last that it saw.
 func (s *sim) drive(ses *session) {
 	l, h := ses.lead, ses.host
-	v := s.view
-	if l != s.lead {
-		v = l.view
-	}
+	v := s.own(l)
 	n := v.Node(h.name)
 	if n == nil {
 		s.hangUp(h)
@@ -390,7 +395,7 @@ func (s *sim) plan() {
 	if s.lead == nil {
 		return
 	}
-	v := s.view
+	v := s.own(s.lead)
 	if s.happens("stale") {
 		if s.lead.stale != nil && s.dice.in(2) {
 			s.propose(nil, s.lead.stale)
@@ -401,7 +406,7 @@ func (s *sim) plan() {
 		}
 	}
 	if s.lead.old == nil || s.dice.in(4) {
-		s.lead.old = s.view
+		s.lead.old = s.own(s.lead)
 	}
 	d := s.decide(v, s.stamp())
 	if len(d.Starts) == 0 && reflect.DeepEqual(d.Reasons, s.lead.reasons) && reflect.DeepEqual(d.Classes, s.lead.classes) && !s.dice.in(8) {
@@ -434,7 +439,7 @@ func (s *sim) decide(v *state.View, now int64) *sched.Decision {
 
 // foreseen is the plan that goes into the log together with a report.
 func (s *sim) foreseen(r *logpb.Reported) *logpb.Command {
-	guess := s.view.Foresee(s.stamp(), []*state.Reported{{JobID: r.JobId, Run: r.Run, Step: r.Step, Node: r.Node,
+	guess := s.own(s.lead).Foresee(s.stamp(), []*state.Reported{{JobID: r.JobId, Run: r.Run, Step: r.Step, Node: r.Node,
 		Exit: job.Exit{Code: r.ExitCode, Signal: r.Signal}, OOM: r.Oom, Start: r.StartMs, End: r.EndMs, KilledFor: job.Why(r.KilledFor),
 		Error: r.Error, Cause: job.Cause(r.Cause), StdoutError: r.StdoutError, EpilogError: r.EpilogError, Lost: r.Lost}})
 	return &logpb.Command{Of: &logpb.Command_Plan{Plan: planToLog(s.decide(guess, s.stamp()))}}
@@ -459,7 +464,7 @@ func (s *sim) liveness() {
 	if s.lead == nil {
 		return
 	}
-	for n := range s.view.Nodes() {
+	for n := range s.own(s.lead).Nodes() {
 		if n.State == node.Future {
 			continue
 		}
@@ -509,14 +514,14 @@ func (s *sim) fence() {
 	if l == nil {
 		return
 	}
-	for n := range s.view.Nodes() {
+	for n := range s.own(s.lead).Nodes() {
 		if n.State != node.Down && n.Flags&node.NotResponding == 0 {
 			continue
 		}
 		h := l.of(n.Name)
 		waits := false
 		for _, id := range n.Jobs {
-			j := s.view.Job(id)
+			j := s.own(l).Job(id)
 			if !batchHost(j, n.Name) {
 				continue
 			}
@@ -552,7 +557,7 @@ func (s *sim) fenceProgram(n *state.Node) {
 	}
 	var cmds []*logpb.Command
 	for _, id := range n.Jobs {
-		if j := s.view.Job(id); batchHost(j, n.Name) {
+		if j := s.own(s.lead).Job(id); batchHost(j, n.Name) {
 			s.lead.of(n.Name).unsent[runKey{j.ID, j.Run}] = true
 			cmds = append(cmds, timer(runKey{j.ID, j.Run}, "lease_over", 0))
 		}
@@ -573,7 +578,7 @@ func (s *sim) timers() {
 		return
 	}
 	known := map[runKey]int64{}
-	for j := range s.view.Active() {
+	for j := range s.own(l).Active() {
 		if j.State != job.Running || j.Kill != job.WhyNone || j.TimeLimit <= 0 {
 			continue
 		}
