@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/tensorgrid/tensorgrid/api/ctldpb"
@@ -195,7 +194,7 @@ func (c *controller) openServers() {
 		grpc.ChainUnaryInterceptor(c.auth.Unary(), c.server.Forwarding()),
 		grpc.ChainStreamInterceptor(c.auth.Stream(), c.server.AuditStream()))
 	ctldpb.RegisterControllerServer(c.local, c.server)
-	c.remote = grpc.NewServer(grpc.Creds(known{credentials.NewTLS(c.id.Server(authn.RoleCtld, authn.RoleNode, authn.RoleLogin))}),
+	c.remote = grpc.NewServer(grpc.Creds(byCertificate(c.id.Server(authn.RoleCtld, authn.RoleNode, authn.RoleLogin))),
 		grpc.ConnectionTimeout(handshakeTimeout), grpc.MaxHeaderListSize(remoteHeaders),
 		grpc.MaxRecvMsgSize(server.MaxMessage*2), grpc.MaxConcurrentStreams(maxStreams), grpc.KeepaliveParams(vanished),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),

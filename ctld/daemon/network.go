@@ -94,11 +94,37 @@ func (t *tlsListener) handshake(raw net.Conn, release func()) {
 		raw.Close()
 		return
 	}
+	known := endsWith(c, c.ConnectionState(), t.cfg.Time)
 	select {
-	case t.ready <- c:
+	case t.ready <- known:
 	case <-t.done:
-		raw.Close()
+		known.Close()
 	}
+}
+
+// endingConn is a connection that is closed when the certificate at its other end is over.
+type endingConn struct {
+	net.Conn
+	end *time.Timer
+}
+
+// endsWith lets no connection outlive the certificate that opened it: whoever has renewed it connects anew,
+// whoever has lost it does not. now is the clock that the certificate was held against; nil = time.Now.
+func endsWith(c net.Conn, state tls.ConnectionState, now func() time.Time) net.Conn {
+	if len(state.PeerCertificates) == 0 {
+		return c
+	}
+	if now == nil {
+		now = time.Now
+	}
+	left := state.PeerCertificates[0].NotAfter.Sub(now())
+	return &endingConn{c, time.AfterFunc(left, func() { c.Close() })}
+}
+
+// Close implements net.Conn.
+func (c *endingConn) Close() error {
+	c.end.Stop()
+	return c.Conn.Close()
 }
 
 // Accept gives the next authenticated connection.
@@ -125,28 +151,49 @@ func strangerListener(l net.Listener) net.Listener {
 	return gateListener{l, &gate{conns: newTally(fileShare(maxStrangers), maxStrangersOf)}}
 }
 
-// known tells a strangerListener who is none any more.
+// known tells a strangerListener who is none any more, and ends connections with their certificates.
 type known struct {
 	credentials.TransportCredentials
+	now func() time.Time // nil = time.Now
+}
+
+// byCertificate are the credentials of the port for agents and controllers.
+func byCertificate(cfg *tls.Config) credentials.TransportCredentials {
+	return known{credentials.NewTLS(cfg), cfg.Time}
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
 func (k known) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := k.TransportCredentials.ServerHandshake(raw)
-	if c, ok := raw.(*gateConn); ok && err == nil {
+	if err != nil {
+		return conn, info, err
+	}
+	if c, ok := raw.(*gateConn); ok {
 		c.release()
 	}
-	return conn, info, err
+	if t, ok := info.(credentials.TLSInfo); ok {
+		conn = endsWith(conn, t.State, k.now)
+	}
+	return conn, info, nil
 }
 
 // Clone implements credentials.TransportCredentials.
-func (k known) Clone() credentials.TransportCredentials { return known{k.TransportCredentials.Clone()} }
+func (k known) Clone() credentials.TransportCredentials {
+	return known{k.TransportCredentials.Clone(), k.now}
+}
 
 // tlsDialer connects to another controller's raft port.
 func tlsDialer(cfg *tls.Config) func(context.Context, string) (net.Conn, error) {
 	return func(ctx context.Context, addr string) (net.Conn, error) {
 		d := tls.Dialer{NetDialer: &net.Dialer{Timeout: handshakeTimeout}, Config: cfg}
-		return d.DialContext(ctx, "tcp", addr)
+		c, err := d.DialContext(ctx, "tcp", addr)
+		if err != nil {
+			return nil, err
+		}
+		if t, ok := c.(*tls.Conn); ok {
+			return endsWith(c, t.ConnectionState(), cfg.Time), nil
+		}
+		return c, nil
 	}
 }
 
