@@ -261,7 +261,7 @@ func TestSecurityJobSees(t *testing.T) {
 		"SHELLOPTS=xtrace", "BASH_FUNC_ls%%=() { touch /tmp/evil; }", "PYTHONPATH=/tmp/evil", "SLURM_JOB_USER=root", "SLURM_CONF=/tmp/evil", "GRID_CONF=" + c.path("etc", "user.conf")}
 	out := c.path("work", "sees")
 	script := c.path("work", "see.sh")
-	c.ok(os.WriteFile(script, []byte("#!/bin/sh\nls -1 /proc/$$/fd | tr '\\n' ' '\necho \"/ $(id -u) $(id -G)\"\n"), 0o755))
+	c.ok(os.WriteFile(script, []byte("#!/bin/sh\nls -1 /proc/$$/fd\necho \"/ $(id -u) $(id -G)\"\n"), 0o755))
 	cmd := exec.Command(filepath.Join(c.bin, "gsub"), "--parsable", "-J", "$(touch /tmp/evil);`id`", "--chdir", c.path("work"), "-o", out, script)
 	cmd.Env = append([]string{"PATH=/tmp/evil:" + c.bin + ":/usr/bin:/bin"}, evil[2:]...) // what the loader reads would end gsub itself
 	cmd.Env = append(cmd.Env, "LD_LIBRARY_PATH=/tmp/evil")
