@@ -322,3 +322,23 @@ func TestStepsShareNoKeyring(t *testing.T) {
 		seen[ring] = true
 	}
 }
+
+// TestSecondLauncher: a second launcher on the same spool ends by itself, and the first goes on.
+func TestSecondLauncher(t *testing.T) {
+	n := newNode(t)
+	bin, err := binaries()
+	must(t, err)
+	out, err := exec.Command(bin+"/launcher", "-f", n.conf).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "in use by another launcher") {
+		t.Errorf("a second launcher: %v, %s", err, out)
+	}
+	conn, err := n.dialAs(agentID)
+	if err != nil {
+		t.Fatalf("the first launcher's socket: %v", err)
+	}
+	conn.Close()
+	n.conn.Close()
+	n.cmd.Process.Kill() // and at once another
+	n.cmd.Wait()
+	n.startLauncher()
+}

@@ -46,7 +46,7 @@ type Server struct {
 
 // New prepares a launcher: it opens the spool, the control groups and the authority's certificate.
 // The program must start no children of its own: the server collects all of them.
-func New(c *Conf, now func() time.Time, log *slog.Logger) (*Server, error) {
+func New(c *Conf, now func() time.Time, log *slog.Logger) (_ *Server, err error) {
 	if err := errors.Join(checkOurs(c.CA, c.Rootless), checkOurs(c.Shepherd, c.Rootless)); err != nil {
 		return nil, err
 	}
@@ -58,6 +58,11 @@ func New(c *Conf, now func() time.Time, log *slog.Logger) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("spool: %w", err)
 	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, sp.held.Close())
+		}
+	}()
 	driver, err := cgroup.Open(cgroup.Config{Driver: c.Driver, Subtree: c.Cluster + "_" + c.Node})
 	if err != nil {
 		return nil, err

@@ -22,6 +22,7 @@ import (
 // spool is the launcher's part of the disk.
 type spool struct {
 	conf *Conf
+	held *os.File // the spool's folder, locked as long as this process lives
 
 	mu     sync.Mutex
 	done   doneLog
@@ -37,16 +38,49 @@ func openSpool(c *Conf, nowMS int64) (*spool, error) {
 	if err := s.folder("", 0o711, -1); err != nil {
 		return nil, err
 	}
+	if err := s.hold(); err != nil {
+		return nil, err
+	}
 	for _, f := range []struct {
 		name string
 		mode uint32
 		gid  int
 	}{{launch.StepsDir, 0o711, -1}, {launch.WorkDir, 0o711, -1}, {launch.OutputDir, 0o750, c.AgentGID}} {
 		if err := s.folder(f.name, f.mode, f.gid); err != nil {
-			return nil, err
+			return nil, errors.Join(err, s.held.Close())
 		}
 	}
-	return s, errors.Join(s.done.load(filepath.Join(c.Spool, doneFile), nowMS), s.dropSpares())
+	if err := errors.Join(s.done.load(filepath.Join(c.Spool, doneFile), nowMS), s.dropSpares()); err != nil {
+		return nil, errors.Join(err, s.held.Close())
+	}
+	return s, nil
+}
+
+// holdWait is how long the spool of a launcher that was killed may still be held: by a child that it
+// made and that has not come to its own program.
+const holdWait = 2 * time.Second
+
+// hold takes the spool for this process alone. A second launcher would remove the folders that the
+// first keeps ready, know nothing of the runs that come to the first, and take its socket away.
+func (s *spool) hold() error {
+	f, err := os.OpenFile(s.conf.Spool, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	for end := time.Now().Add(holdWait); ; time.Sleep(20 * time.Millisecond) {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			s.held = f
+			return nil
+		}
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = fmt.Errorf("%s is in use by another launcher", s.conf.Spool)
+			if time.Now().Before(end) {
+				continue
+			}
+		}
+		return errors.Join(err, f.Close())
+	}
 }
 
 // folder makes one of our folders, or takes the one that is there when it is a real folder of ours.
