@@ -29,7 +29,7 @@ func LockFolder(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock %s: %w", dir, err)
 	}
-	if owner, ok := ownerOf(dir + "/."); ok && os.Geteuid() == 0 {
+	if owner, ok := ownerOf(dir + "/."); ok && owner != 0 && os.Geteuid() == 0 {
 		err = f.Chown(owner, -1) // root must not shut out the daemon whose folder it is
 	}
 	if err == nil {

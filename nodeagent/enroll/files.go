@@ -35,16 +35,20 @@ func (f folder) cert() string            { return f.path(f.name + ".pem") }
 func (f folder) ca() string              { return f.path(authn.CAFile) }
 
 // lock keeps a second process from changing the folder; it lives with the returned file.
-func (f folder) lock() (*os.File, error) {
-	l, err := authn.LockFolder(f.dir)
-	if err != nil || f.owner == nil {
-		return l, err
+func (f folder) lock() (*os.File, error) { return authn.LockFolder(f.dir) }
+
+// ours tells whether this account may change what is in a folder. Who may write there but not lock what root
+// has locked there may not.
+func ours(dir string) bool {
+	if unix.Access(dir, unix.W_OK|unix.X_OK) != nil {
+		return false
 	}
-	if err := l.Chown(f.owner.UID, f.owner.GID); err != nil { // the daemon will lock it to renew
-		l.Close()
-		return nil, err
+	lock, err := authn.LockFolder(dir)
+	if err != nil {
+		return errors.Is(err, authn.ErrLocked)
 	}
-	return l, nil
+	lock.Close()
+	return true
 }
 
 // put writes a new file at path and brings it to the disk. Its mode is right from its first instant.

@@ -12,8 +12,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/tensorgrid/tensorgrid/api/nodepb"
 	"github.com/tensorgrid/tensorgrid/internal/authn"
 )
@@ -38,7 +36,7 @@ type Home struct {
 // NewHome finds the daemon's folder: TLSDir when it may be written, else own, which is made if need be. What a
 // crash has cut in the middle of a renewal is finished.
 func NewHome(tlsDir, own, name string) (*Home, error) {
-	if unix.Access(tlsDir, unix.W_OK|unix.X_OK) == nil {
+	if ours(tlsDir) {
 		return &Home{tlsDir, tlsDir, name}, Recover(tlsDir, name)
 	}
 	h := &Home{own, tlsDir, name}
@@ -67,7 +65,7 @@ func (h *Home) adopt() error {
 	if h.Dir == h.tls {
 		return nil
 	}
-	theirs, ours := folder{dir: h.tls, name: h.name}, folder{dir: h.Dir, name: h.name}
+	theirs, own := folder{dir: h.tls, name: h.name}, folder{dir: h.Dir, name: h.name}
 	given, err := authn.LoadPair(h.tls, h.name)
 	have, haveErr := authn.LoadPair(h.Dir, h.name)
 	switch {
@@ -79,7 +77,7 @@ func (h *Home) adopt() error {
 	case haveErr == nil && !newer(given.Cert, have.Cert):
 		return nil
 	}
-	return ours.replace(given.Key, given.Cert.Raw)
+	return own.replace(given.Key, given.Cert.Raw)
 }
 
 // newer tells whether a certificate that was given takes the place of the one that is there.
