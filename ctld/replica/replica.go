@@ -139,8 +139,16 @@ func (r *Replica) openDisk() (wait bool, err error) {
 	if err := r.checkSpace(); err != nil {
 		return false, err
 	}
+	if err := checkOwner(r.cfg.Dir, r.cfg.Name); err != nil {
+		return false, err
+	}
 	if r.stores, err = open(); err != nil {
 		return false, err
+	}
+	if r.cfg.stores == nil {
+		if err := markOwner(r.cfg.Dir, r.cfg.Name); err != nil {
+			return false, err
+		}
 	}
 	if r.disk, err = newDisk(r.stores, filepath.Join(r.cfg.Dir, logFile), r.cfg.point, r.halt); err != nil {
 		return false, err
@@ -205,6 +213,7 @@ func (r *Replica) openRaft(bootstrap bool) (err error) {
 	if r.raft, err = startRaft(rc, r.applier, logs, r.disk, snaps, r.silence(r.transport)); err != nil {
 		return cmp.Or(r.disk.err(), snaps.why(err, r.applier.unread))
 	}
+	r.applier.running.Store(true) // before anybody can send a snapshot
 	close(r.opened)
 	r.stream.open()
 	return nil
@@ -212,7 +221,6 @@ func (r *Replica) openRaft(bootstrap bool) (err error) {
 
 // begin starts the loops beside a raft that runs.
 func (r *Replica) begin() {
-	r.applier.running.Store(true)
 	r.loops.Add(5)
 	go func() { defer r.loops.Done(); r.batch.run() }()
 	go func() { defer r.loops.Done(); r.watchLeadership() }()
