@@ -120,8 +120,8 @@ func (s *sim) onLaunch(h *host, m *launch) {
 		return
 	}
 	if p := h.find(m.key); p != nil {
-		if p.phase != starting {
-			s.say(h, launched(h, m.key, true, job.CauseNone, s.now))
+		if p.phase != starting { // also a launcher that says so by itself has it
+			s.say(h, launched(h, m.key, s.dice.in(2), job.CauseDuplicate, s.now))
 		}
 		return
 	}
