@@ -44,6 +44,8 @@ type verb struct {
 	// before it. runGiven takes the place of run.
 	options  []getopt.Option
 	runGiven func(c *call, given []getopt.Given, args []string) int
+	words    func() []subword
+	example  string // of its help
 }
 
 // verbs are looked through in order; the first that the word begins is meant.
@@ -54,14 +56,18 @@ func verbs() []verb {
 // administration are the words for the cluster itself; each has options of its own.
 func administration() []verb {
 	return []verb{
-		{name: "controller", short: 4, runGiven: (*call).controllerWord, options: controllerOptions(), args: "status | add NAME [KEY=VALUE...] | promote NAME | remove NAME | transfer [NAME]",
+		{name: "controller", short: 4, runGiven: (*call).controllerWord, words: controllerWords, example: "gctl controller add c4 Address=10.0.0.4 --promote",
+			options: controllerOptions(), args: "status | add NAME [KEY=VALUE...] | promote NAME | remove NAME | transfer [NAME]",
 			help: "the replicas: show them, add one as a learner, make it a voter, take one out, hand leadership over"},
-		{name: "snapshot", short: 2, runGiven: (*call).snapshotWord, options: snapshotOptions(), args: "save FILE|- | inspect FILE", local: true,
+		{name: "snapshot", short: 2, runGiven: (*call).snapshotWord, words: snapshotWords, example: "gctl snapshot save lab.snap",
+			options: snapshotOptions(), args: "save FILE|- | inspect FILE", local: true,
 			help: "write a backup of the whole cluster; say what is in one (needs no controller)"},
-		{name: "pki", short: 3, runGiven: (*call).pkiWord, options: pkiOptions(), args: "init | issue NAMES | renew NAMES | show", local: true,
+		{name: "pki", short: 3, runGiven: (*call).pkiWord, words: pkiWords, example: "gctl pki issue --role=ctld c1 c2 c3",
+			options: pkiOptions(), args: "init | issue NAMES | renew NAMES | show", local: true,
 			help: "make, renew and show the cluster's CA and the certificates of its daemons, on this machine (needs no controller)"},
 		{name: "whoami", short: 2, run: (*call).whoami, help: "show whom the controller takes you for"},
-		{name: "node", short: 4, runGiven: (*call).nodeWord, options: tokenOptions(), args: "fenced NODE | token NAMES | tokens | revoke ID",
+		{name: "node", short: 4, runGiven: (*call).nodeWord, words: nodeWords, example: "gctl node token gpu[01-64] --ttl=1h --out=gpu.token",
+			options: tokenOptions(), args: "fenced NODE | token NAMES | tokens | revoke ID",
 			help: "say that nothing is alive on a node that does not answer; one-time tokens with which daemons get their certificates"},
 	}
 }
@@ -269,9 +275,9 @@ func (c *call) do(words []string) int {
 
 // wordHelp says how a word with options of its own is used.
 func (c *call) wordHelp(v *verb) {
-	m := getopt.Manual{Name: c.env.Name, Summary: v.help, Options: v.options, Example: c.env.Name + " " + v.name}
-	for form := range strings.SplitSeq(v.args, " | ") {
-		m.Synopsis = append(m.Synopsis, v.name+" "+form)
+	m := getopt.Manual{Name: c.env.Name, Summary: v.help, Options: v.options, Example: v.example}
+	for _, w := range v.words() {
+		m.Synopsis = append(m.Synopsis, v.name+" "+w.write)
 	}
 	io.WriteString(c.env.Stdout, m.Help(c.env.Name))
 }

@@ -20,6 +20,7 @@ import (
 // Bounds of a join token: the controller's own.
 const (
 	defaultTTL    = time.Hour
+	minTTL        = time.Minute
 	maxTTL        = 30 * 24 * time.Hour
 	maxTokenNames = 4096
 )
@@ -94,7 +95,7 @@ func tokenRequest(g given, args []string) (*ctldpb.CreateJoinTokenRequest, error
 
 // lifetime reads 90s, 30m, 1h or 2d.
 func lifetime(text string) (time.Duration, error) {
-	bad := fmt.Errorf("--ttl=%s: a time such as 30m, 1h or 2d was expected, at most 30d", text)
+	bad := fmt.Errorf("--ttl=%s: a time such as 30m, 1h or 2d was expected, at least 1m and at most 30d", text)
 	if days, ok := strings.CutSuffix(text, "d"); ok {
 		n, err := strconv.ParseUint(days, 10, 16)
 		if d := time.Duration(n) * 24 * time.Hour; err == nil && d > 0 && d <= maxTTL {
@@ -103,7 +104,7 @@ func lifetime(text string) (time.Duration, error) {
 		return 0, bad
 	}
 	d, err := time.ParseDuration(text)
-	if err != nil || d < time.Second || d > maxTTL {
+	if err != nil || d < minTTL || d > maxTTL {
 		return 0, bad
 	}
 	return d, nil
