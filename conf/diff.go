@@ -149,11 +149,16 @@ func partitionsByName(c *Config) map[string]*Partition {
 	return m
 }
 
-// Digest is the SHA-256, in hex, of everything that the controllers' state takes from the file.
+// Digest is the SHA-256, in hex, of what reconfigure puts into force, and of the cluster's name. Keys that
+// a daemon reads only when it starts are left out: files that name other folders on other hosts are still
+// the same for the cluster, and controllers follow each other's reconfigure.
 func (c *Config) Digest() string {
 	h := sha256.New()
+	keys := keysOf(reflect.TypeFor[Config]())
 	for _, l := range c.Show() {
-		fmt.Fprintf(h, "%s=%s\n", l.Key, l.Value)
+		if keys[strings.ToLower(l.Key)].apply == "reload" || l.Key == "ClusterName" {
+			fmt.Fprintf(h, "%s=%s\n", l.Key, l.Value)
+		}
 	}
 	for _, n := range c.Nodes {
 		fmt.Fprintf(h, "%+v\n", n)

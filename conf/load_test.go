@@ -248,3 +248,30 @@ func FuzzLoad(f *testing.F) {
 		LoadFront(path)
 	})
 }
+
+// TestDigestOfHosts: files that differ in what a daemon reads at its start alone are one file for the cluster,
+// or a controller whose certificates lie elsewhere would not follow when another takes Admins anew.
+func TestDigestOfHosts(t *testing.T) {
+	digest := func(more string) string {
+		t.Helper()
+		c, err := Load(write(t, "grid.conf", "ClusterName=lab\nControllerName=c1\nNodeName=n1\n"+more+"\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Digest()
+	}
+	same := digest("")
+	for _, line := range []string{"TLSDir=/other", "AuditLog=/other/%c", "IssuerKey=/other/ca.key", "StateReserve=1G", "LoginSocket=/x"} {
+		if digest(line) != same {
+			t.Errorf("%s changes the digest", line)
+		}
+	}
+	for _, line := range []string{"Admins=ann", "Operators=ann", "LoginNodes=l1", "KillWait=1", "FenceProgram=/x", "CertLife=1h", "JobLease=5m"} {
+		if digest(line) == same {
+			t.Errorf("%s does not change the digest", line)
+		}
+	}
+	if digest("PartitionName=p Nodes=n1") == same {
+		t.Error("a partition does not change the digest")
+	}
+}

@@ -13,6 +13,10 @@ import (
 // maxDiffering bounds the keys that one line of the log names.
 const maxDiffering = 20
 
+// keysOfControllers are not in the state: each controller takes them from its file, when it starts and when
+// its file is the one that the cluster was reconfigured with.
+const keysOfControllers = "keys that each controller takes from its own file, such as Admins, Operators, LoginNodes, Wallets, PrivateData, CertLife, FenceProgram"
+
 // differing names the keys in which a file differs from what the cluster runs under, as far as the
 // state holds them: keys that only controllers themselves go by are not in it.
 func differing(view state.Viewer, file *conf.Config) string {
@@ -59,7 +63,7 @@ func differing(view state.Viewer, file *conf.Config) string {
 	}
 	switch n := len(keys); {
 	case n == 0:
-		return "keys that only controllers go by"
+		return keysOfControllers
 	case n > maxDiffering:
 		keys = append(keys[:maxDiffering], fmt.Sprintf("and %d more", n-maxDiffering))
 	}

@@ -101,7 +101,8 @@ func (s *Server) catchUp(digest string) {
 	case err != nil:
 		s.Logger.Error("the cluster has a new configuration, but the file here cannot be used", "file", s.Config().Source, "err", err)
 	case next.Digest() != digest:
-		s.Logger.Warn("the configuration file here differs from the one the cluster runs under; gctl reconfigure at the controller with the right file makes them one",
+		// Who may do what is such a key: whoever lost a role elsewhere keeps it here.
+		s.Logger.Warn("the configuration file here differs from the one the cluster runs under, and this controller goes on with what it had read before; make the files the same and say gctl reconfigure",
 			"file", next.Source, "differs", differing(s.Log.View(), next))
 	default:
 		s.setConfig(next)
