@@ -86,12 +86,9 @@ func RestoreDir(dir string, voters []Voter, file string, skipIDs uint32) (out Sa
 	if len(voters) == 0 || len(voters) > MaxVoters {
 		return out, fmt.Errorf("restore: %d controllers, 1 to %d are possible", len(voters), MaxVoters)
 	}
-	left, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	there, err := emptyFolder(dir)
+	if err != nil {
 		return out, fmt.Errorf("restore: %w", err)
-	}
-	if len(left) > 0 {
-		return out, fmt.Errorf("restore into %s: %w (%s); move it away first", dir, ErrNotEmpty, left[0].Name())
 	}
 	machine, err := readBackup(file)
 	if err != nil {
@@ -103,8 +100,12 @@ func RestoreDir(dir string, voters []Voter, file string, skipIDs uint32) (out Sa
 	if err := machine.Store().Check(); err != nil {
 		return out, fmt.Errorf("restore from %s: the state is not consistent: %w", file, err)
 	}
-	// Built aside and moved: a crash leaves no folder that a controller would take for its own.
-	aside := filepath.Clean(dir) + ".restore"
+	// Built aside and moved: a crash leaves no folder that a controller would take for its own. A folder that
+	// is there is kept, since it may be a file system of its own or a link to one.
+	aside := filepath.Clean(dir) + asideFolder
+	if there {
+		aside = filepath.Join(dir, asideFolder)
+	}
 	if err := os.RemoveAll(aside); err != nil {
 		return out, fmt.Errorf("restore: %w", err)
 	}
@@ -116,13 +117,50 @@ func RestoreDir(dir string, voters []Voter, file string, skipIDs uint32) (out Sa
 	if out, err = writeRestored(aside, voters, machine); err != nil {
 		return out, fmt.Errorf("restore into %s: %w", aside, err)
 	}
-	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if there {
+		err = moveParts(aside, dir)
+	} else if err = os.Rename(aside, dir); err == nil {
+		err = syncDir(filepath.Dir(filepath.Clean(dir)))
+	}
+	if err != nil {
 		return out, fmt.Errorf("restore: %w", err)
 	}
-	if err := os.Rename(aside, dir); err != nil {
-		return out, fmt.Errorf("restore: %w", err)
+	return out, nil
+}
+
+// asideFolder is where a restored folder is built: beside the one that is not there yet, or in it.
+const asideFolder = ".restore"
+
+// emptyFolder tells whether dir is there. It is an error if somebody's files are in it; what a file system
+// is made with and what a restore that was killed has left are not.
+func emptyFolder(dir string) (there bool, err error) {
+	left, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
 	}
-	return out, syncDir(filepath.Dir(filepath.Clean(dir)))
+	if err != nil {
+		return false, err
+	}
+	for _, e := range left {
+		if name := e.Name(); name != asideFolder && name != "lost+found" {
+			return false, fmt.Errorf("into %s: %w (%s); move it away first", dir, ErrNotEmpty, name)
+		}
+	}
+	return true, nil
+}
+
+// moveParts moves a folder that was built in dir to its place. The log comes last: snapshots without one are
+// a folder that checkFolder refuses, should the power fail in between.
+func moveParts(aside, dir string) error {
+	for _, name := range []string{snapshotFolder, markFile, logFile} {
+		if err := os.Rename(filepath.Join(aside, name), filepath.Join(dir, name)); err != nil {
+			return err
+		}
+		if err := syncDir(dir); err != nil {
+			return err
+		}
+	}
+	return errors.Join(os.Remove(aside), syncDir(dir))
 }
 
 // readBackup builds the state of a backup.

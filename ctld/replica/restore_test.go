@@ -242,6 +242,53 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 }
 
+// TestRestoreKeepsTheFolder: a folder that is there stays, since it may be where a file system is mounted or a
+// link to a place on one. A restore that was killed between any two of its steps is told from a whole one.
+func TestRestoreKeepsTheFolder(t *testing.T) {
+	home := t.TempDir()
+	src := &product{t: t, dirs: []string{filepath.Join(home, "src")}}
+	r := src.open()
+	must(t, r, configCommand())
+	file := filepath.Join(home, "backup")
+	var buf bytes.Buffer
+	if _, err := r.SaveSnapshot(t.Context(), &buf); err != nil {
+		t.Fatal(err)
+	}
+	src.close()
+	if err := os.WriteFile(file, buf.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	voters := []Voter{{Name: "a", Addr: "a"}}
+	disk, dir := filepath.Join(home, "disk"), filepath.Join(home, "dir")
+	for _, d := range []string{disk + "/lost+found", disk + "/.restore/snapshots/old"} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(disk, dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := RestoreDir(dir, voters, file, 0); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := os.Lstat(dir); err != nil || st.Mode()&os.ModeSymlink == 0 {
+		t.Errorf("the link is gone: %v, %v", st, err)
+	}
+	names, err := filepath.Glob(disk + "/*")
+	if hidden, _ := filepath.Glob(disk + "/.*"); err != nil || len(names) != 4 || len(hidden) != 0 {
+		t.Errorf("in the folder: %v, %v, %v", names, hidden, err)
+	}
+	if err := checkFolder(dir); err != nil {
+		t.Errorf("the restored folder: %v", err)
+	}
+	if err := os.Remove(filepath.Join(disk, logFile)); err != nil { // killed before its last step
+		t.Fatal(err)
+	}
+	if err := checkFolder(dir); err == nil {
+		t.Error("a folder that was restored by half is used")
+	}
+}
+
 // TestSaveSnapshotEnds: a reader that goes away or fails ends the saving.
 func TestSaveSnapshotEnds(t *testing.T) {
 	p := &product{t: t, dirs: []string{filepath.Join(t.TempDir(), "r")}}
