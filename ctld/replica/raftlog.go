@@ -2,10 +2,13 @@ package replica
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
 	"log/slog"
+	"net"
+	"slices"
 
 	hclog "github.com/hashicorp/go-hclog"
 )
@@ -41,10 +44,22 @@ func slogLevel(l hclog.Level) slog.Level {
 
 func (l *raftLogger) Log(level hclog.Level, msg string, args ...any) {
 	at := slogLevel(level)
+	if at > slog.LevelDebug && closedByUs(args) {
+		at = slog.LevelDebug
+	}
 	if !l.enabled(at) || level == hclog.Off {
 		return
 	}
 	l.to.LogAttrs(context.Background(), at, msg, attrs(args)...)
+}
+
+// closedByUs: what a connection or the listener gives when this side closes it, as at each end of a controller.
+// Raft calls that an error.
+func closedByUs(args []any) bool {
+	return slices.ContainsFunc(args, func(a any) bool {
+		err, ok := a.(error)
+		return ok && errors.Is(err, net.ErrClosed)
+	})
 }
 
 func (l *raftLogger) enabled(at slog.Level) bool {
