@@ -268,9 +268,9 @@ func clipWord(s string) string {
 }
 
 // denied makes the error of a call that the method table refuses, and writes it down.
-func (s *Server) denied(method string, c authn.Caller) error {
+func (s *Server) denied(ctx context.Context, method string, c authn.Caller) error {
 	err := denied(method, c)
-	s.record(context.Background(), method, c, "", nil, nil, err)
+	s.record(ctx, method, c, "", nil, nil, err)
 	return err
 }
 

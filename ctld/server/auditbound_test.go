@@ -28,7 +28,7 @@ func TestAuditIsNotPushedOut(t *testing.T) {
 	req := &ctldpb.CancelRequest{Filter: &ctldpb.JobFilter{JobIds: []string{fmt.Sprint(id)}}}
 	refused := &ctldpb.JobResults{Results: []*ctldpb.JobResult{{JobId: fmt.Sprint(id), Code: "ESLURM_ACCESS_DENIED"}}}
 	for range 10 * idleBurst {
-		_ = f.srv.Auth.Authorise(authn.ControllerService+"UpdateNode", f.srv.Auth.Person(ann, 100, 1))
+		_ = f.srv.Auth.Authorise(context.Background(), authn.ControllerService+"UpdateNode", f.srv.Auth.Person(ann, 100, 1))
 		f.srv.record(context.Background(), cancel, bobs, "", req, refused, nil)
 		f.srv.record(context.Background(), cancel, f.srv.Auth.Person(olga, 100, 1), "", req, nil, refuse(codeInvalid, "no"))
 	}
@@ -136,7 +136,7 @@ func TestAuditNamesTheBearer(t *testing.T) {
 	ctx := peer.NewContext(context.Background(), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 5}})
 	method := authn.ControllerService + "Submit"
 	_, err = f.srv.AuditStrangers()(ctx, nil, &grpc.UnaryServerInfo{FullMethod: method}, func(context.Context, any) (any, error) {
-		return nil, f.srv.Auth.Authorise(method, c)
+		return nil, f.srv.Auth.Authorise(ctx, method, c)
 	})
 	if grpcstatus.Code(err) != codes.PermissionDenied || !strings.Contains(RefusalOf(err).Why, "class jobs") {
 		t.Errorf("%v", err)
@@ -148,7 +148,7 @@ func TestAuditNamesTheBearer(t *testing.T) {
 		t.Error(err)
 	}
 	got := lines()
-	if len(got) != 2 || got[0].User != "ann" || got[0].Login != "l1" || got[0].Role != "user" || got[1].Role != "nobody" || got[1].Address != "10.0.0.1:5" {
+	if len(got) != 2 || got[0].User != "ann" || got[0].Login != "l1" || got[0].Role != "user" || got[0].Address != "10.0.0.1:5" || got[1].Role != "nobody" || got[1].Address != "10.0.0.1:5" {
 		t.Errorf("lines %+v", got)
 	}
 }

@@ -198,7 +198,7 @@ func TestAuditLines(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Refused by the table, here and for a call that was sent on.
-	_ = f.srv.Auth.Authorise(authn.ControllerService+"UpdateNode", f.srv.Auth.Person(ann, 100, 1))
+	_ = f.srv.Auth.Authorise(context.Background(), authn.ControllerService+"UpdateNode", f.srv.Auth.Person(ann, 100, 1))
 	link.calls = 0
 	if _, err := call(f.as(ann), follower, "UpdateNode", &ctldpb.UpdateNodeRequest{Names: "n1"}, notHere); status.Code(err) != codes.PermissionDenied {
 		t.Fatal(err)

@@ -20,8 +20,9 @@ var ErrNobody = errors.New("the connection does not say who is calling")
 type Authenticator struct {
 	accounts *Accounts
 	policy   atomic.Pointer[Policy]
-	// Deny makes the error of a refused call; nil gives a plain PermissionDenied status.
-	Deny func(method string, c Caller) error
+	// Deny makes the error of a refused call, and may write it down: ctx is the call's. nil gives a plain
+	// PermissionDenied status.
+	Deny func(ctx context.Context, method string, c Caller) error
 }
 
 // NewAuthenticator makes one; SetPolicy replaces the policy on reload.
@@ -89,13 +90,13 @@ func WhyNot(method string, c Caller) string {
 }
 
 // Authorise holds the table against one call, and the class of a token.
-func (a *Authenticator) Authorise(method string, c Caller) error {
+func (a *Authenticator) Authorise(ctx context.Context, method string, c Caller) error {
 	why := WhyNot(method, c)
 	switch {
 	case why == "":
 		return nil
 	case a.Deny != nil:
-		return a.Deny(method, c)
+		return a.Deny(ctx, method, c)
 	}
 	return status.Error(codes.PermissionDenied, why)
 }
@@ -105,7 +106,7 @@ func (a *Authenticator) admit(ctx context.Context, method string) (context.Conte
 	if err != nil {
 		return nil, status.Error(codes.Unauthenticated, err.Error())
 	}
-	if err := a.Authorise(method, c); err != nil {
+	if err := a.Authorise(ctx, method, c); err != nil {
 		return nil, err
 	}
 	return NewContext(ctx, c), nil

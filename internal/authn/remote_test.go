@@ -543,7 +543,7 @@ func TestForwarded(t *testing.T) {
 		}
 	}
 	c, err := r.auth.Forwarded(1001, 5, ViaToken, "login1", "", ClassRead)
-	if err != nil || status.Code(r.auth.Authorise(ControllerService+"Reconfigure", c)) != codes.PermissionDenied {
+	if err != nil || status.Code(r.auth.Authorise(context.Background(), ControllerService+"Reconfigure", c)) != codes.PermissionDenied {
 		t.Errorf("a forwarded token has lost its class: %v", err)
 	}
 }

@@ -138,7 +138,7 @@ func (a *Authenticator) admitRemote(ctx context.Context, v *Verifier, method str
 		}
 		return nil, status.Error(codes.Unauthenticated, err.Error())
 	}
-	if err := a.Authorise(method, c); err != nil {
+	if err := a.Authorise(ctx, method, c); err != nil {
 		return nil, err
 	}
 	return NewContext(ctx, c), nil
