@@ -11,12 +11,15 @@ import (
 	"github.com/tensorgrid/tensorgrid/internal/node"
 )
 
+// replicas is how many there are beside the truth.
+const replicas = 3
+
 // begin makes the hosts and replicas and puts the first configuration into the log.
 func (s *sim) begin() {
 	s.truth = fsm.New(state.New())
 	s.view = s.truth.View()
 	s.users.keys = map[userKey]given{}
-	for i := range 4 {
+	for i := range replicas {
 		s.replicas = append(s.replicas, &replica{name: i, f: fsm.New(state.New())})
 	}
 	s.swarm = newSwarm(s)

@@ -140,7 +140,7 @@ func (s *sim) elect() {
 	if s.failure != nil {
 		return
 	}
-	at := 1 + s.dice.below(len(s.replicas)-1)
+	at := s.dice.below(len(s.replicas))
 	if s.zombie != nil && s.zombie.at == at {
 		s.depose(s.zombie)
 		s.zombie = nil

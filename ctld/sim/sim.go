@@ -19,7 +19,7 @@ type Options struct {
 }
 
 // costlyEvery is how many events go by between the checks that walk over everything.
-const costlyEvery = 128
+const costlyEvery = 200
 
 // maxLast bounds the events that a failure tells.
 const maxLast = 40

@@ -90,7 +90,7 @@ func TestSim(t *testing.T) {
 				mine := first + runs
 				runs++
 				mu.Unlock()
-				stats := report(t, sim.Options{Seed: mine, Events: *events})
+				stats := report(t, sim.Options{Seed: mine, Events: 2 * *events})
 				mu.Lock()
 				sum.Add(stats)
 				mu.Unlock()
