@@ -189,10 +189,10 @@ func (c *controller) openServers() {
 		Telemetry: telemetry{c.lead}, Output: output{c.lead}, Peers: c.peers, Now: fault.Now, Logger: c.Logger,
 		Members: c.rep, Status: c.status.Status, Probe: c.peers.probe, Backup: c.rep, Issuer: newIssuer(c.Config, fault.Now), Audit: c.audit,
 	})
-	c.local = grpc.NewServer(grpc.Creds(authn.PeerCred()),
+	c.local = grpc.NewServer(grpc.Creds(authn.PeerCred()), grpc.InTapHandle(newGate(localBounds()).enter),
 		grpc.MaxRecvMsgSize(server.MaxMessage), grpc.MaxHeaderListSize(remoteHeaders), grpc.MaxConcurrentStreams(maxStreams),
-		grpc.ChainUnaryInterceptor(c.auth.Unary(), c.server.Forwarding()),
-		grpc.ChainStreamInterceptor(c.auth.Stream(), c.server.AuditStream()))
+		grpc.ChainUnaryInterceptor(arrivedUnary, c.auth.Unary(), c.server.Forwarding()),
+		grpc.ChainStreamInterceptor(arrivedStream, c.auth.Stream(), c.server.AuditStream()))
 	ctldpb.RegisterControllerServer(c.local, c.server)
 	c.remote = grpc.NewServer(grpc.Creds(byCertificate(c.id.Server(authn.RoleCtld, authn.RoleNode, authn.RoleLogin))),
 		grpc.ConnectionTimeout(handshakeTimeout), grpc.MaxHeaderListSize(remoteHeaders),

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"encoding/binary"
 	"net"
 	"net/netip"
 	"sync"
@@ -37,12 +38,23 @@ const (
 	remoteHeaders      = 16 << 10 // bytes of the header of a call; a token has about 1 KiB
 	remoteWindow       = 64 << 10 // bytes that a call may send ahead of what is read
 	remoteIdle         = 5 * time.Minute
+
+	localCalls    = 65536 // of the users' socket
+	localCallsOf  = 16384 // of one uid
+	localPatience = 2 * time.Second
+	localSlow     = 256
+	localSlowOf   = 32
 )
 
 // bounds are the limits of a gate; tests have smaller ones.
 type bounds struct {
 	conns, connsOf, calls, callsOf, slow, slowOf int
 	patience, within                             time.Duration
+}
+
+// localBounds are those of the users' socket. Its connections are bounded by userListener.
+func localBounds() bounds {
+	return bounds{calls: localCalls, callsOf: localCallsOf, slow: localSlow, slowOf: localSlowOf, patience: localPatience, within: remoteArriveWithin}
 }
 
 func remoteBounds() bounds {
@@ -98,7 +110,23 @@ func originOf(a net.Addr) netip.Prefix {
 	return p
 }
 
-// gate bounds the connections and calls of the port for users.
+// caller is what counts as one caller: an address, and at the users' socket a uid. root has no bounds.
+func caller(ctx context.Context) (from netip.Prefix, root bool) {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return from, false
+	}
+	who, local := p.AuthInfo.(authn.PeerInfo)
+	if !local {
+		return originOf(p.Addr), false
+	}
+	var uid [16]byte // no address of anybody's is of this kind: ff00::/16 goes to no one
+	uid[0] = 0xff
+	binary.BigEndian.PutUint32(uid[12:], who.UID)
+	return netip.PrefixFrom(netip.AddrFrom16(uid), 128), who.UID == 0
+}
+
+// gate bounds the connections and calls of the port for users, and the calls of the users' socket.
 type gate struct {
 	bounds
 	conns, calls, slow *tally
@@ -147,9 +175,9 @@ type arrivalKey struct{}
 // enter is asked when the header of a call is there. The call has a place as long as it lasts. When its
 // request does not come whole soon it needs one of the few places for slow ones, and has limited time.
 func (g *gate) enter(ctx context.Context, _ *tap.Info) (context.Context, error) {
-	var from netip.Prefix
-	if p, ok := peer.FromContext(ctx); ok {
-		from = originOf(p.Addr)
+	from, root := caller(ctx)
+	if root {
+		return ctx, nil
 	}
 	leave := g.calls.take(from)
 	if leave == nil {
