@@ -65,7 +65,7 @@ var audited = map[string]bool{
 // auditor writes the lines.
 type auditor struct {
 	log  *AuditLog // nil = none is kept
-	idle idleLines
+	idle allowances
 }
 
 // record writes the line of one decided call, if it needs one.

@@ -47,16 +47,16 @@ func (a *allowance) refill(every time.Duration, now time.Time) {
 	a.since = a.since.Add(time.Duration(n) * every)
 }
 
-// idleLines bounds the lines about calls that came to nothing.
-type idleLines struct {
+// allowances bounds what each caller, and all strangers together, may have.
+type allowances struct {
 	mu        sync.Mutex
 	callers   map[string]*allowance
 	strangers allowance
 	forgotten int // suppressed ones of callers that are not remembered any more
 }
 
-// admit tells whether such a call of that caller gets a line, and how many before it got none.
-func (l *idleLines) admit(who string, stranger bool, now time.Time) (suppressed int, ok bool) {
+// admit tells whether one more call of that caller has its line, or is answered, and how many before it had not.
+func (l *allowances) admit(who string, stranger bool, now time.Time) (suppressed int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := l.callers[who]
@@ -75,7 +75,7 @@ func (l *idleLines) admit(who string, stranger bool, now time.Time) (suppressed 
 }
 
 // makeRoom forgets callers who were quiet; if nobody was, all.
-func (l *idleLines) makeRoom(now time.Time) {
+func (l *allowances) makeRoom(now time.Time) {
 	if l.callers == nil {
 		l.callers = map[string]*allowance{}
 	}
@@ -100,14 +100,19 @@ func (l *idleLines) makeRoom(now time.Time) {
 	}
 }
 
-// inVain tells whether a call certainly changed nothing: it was refused as a whole or for each of its jobs, or
-// only asked what would be.
+// inVain tells whether a call certainly changed nothing that matters by itself: it was refused as a whole or for
+// each of its jobs, only asked what would be, or brought a script or environment that no job has yet.
 func inVain(req, resp any, err error) bool {
 	if err != nil {
 		r := RefusalOf(err)
 		return r != nil && r.Code != codeUnknown
 	}
-	if r, ok := req.(*ctldpb.SubmitRequest); ok && r.TestOnly {
+	switch r := req.(type) {
+	case *ctldpb.SubmitRequest:
+		if r.TestOnly {
+			return true
+		}
+	case *ctldpb.PutBlobRequest:
 		return true
 	}
 	results, ok := resp.(*ctldpb.JobResults)

@@ -279,6 +279,9 @@ func (e enroll) renew(c authn.Caller, req *nodepb.RenewRequest) (*nodepb.JoinRes
 	if !e.belongs(c) {
 		return nil, refuse("ESLURM_ACCESS_DENIED", fmt.Sprintf("there is no %s %q in this cluster any more; its certificate ends by itself", c.Role, clipWord(c.Name)))
 	}
+	if _, ok := e.renewals.admit(whose(c, ""), false, time.Now()); !ok { // each has its line in the audit log
+		return nil, refuse(codeBusy, fmt.Sprintf("%s %s renews its certificate too often", c.Role, c.Name))
+	}
 	ca, err := e.issuerCA()
 	if err != nil {
 		return nil, err

@@ -249,6 +249,27 @@ func TestRenew(t *testing.T) {
 	}
 }
 
+// TestRenewIsBounded: a node that was taken over fills no log with renewals, and keeps no other from its own.
+func TestRenewIsBounded(t *testing.T) {
+	f := newFixture(t, "")
+	office(t, f)
+	_, csr := newRequest(t, "n1")
+	renew := func(name string) error {
+		ctx := authn.NewContext(context.Background(), authn.Caller{Role: authn.RoleNode, Name: name})
+		_, err := f.srv.Enroll().Renew(ctx, &nodepb.RenewRequest{Csr: csr})
+		return err
+	}
+	for range idleBurst {
+		if err := renew("n1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantRefusal(t, renew("n1"), codeBusy, "too often")
+	if err := renew("n2"); err != nil {
+		t.Error(err)
+	}
+}
+
 // copier is a Backup of the fixture's state.
 type copier struct {
 	f    *fixture

@@ -107,6 +107,7 @@ type Server struct {
 	joining  chan struct{} // holds one for each Join under way
 	saving   chan struct{} // holds one for each backup that is made here
 	audit    auditor
+	renewals allowances
 }
 
 // New makes a server. It does not listen; register it on grpc servers.
