@@ -255,6 +255,9 @@ func (s *sim) say(h *host, m message) {
 	if s.happens("late") && len(s.late) < 200 {
 		s.late = append(s.late, fact{m.cmd})
 	}
+	if !m.report && s.happens("drop") {
+		return // answers to launches are not kept: the order comes again
+	}
 	if ses := h.session; ses != nil && ses.ready && h.agent {
 		ses.toLeader = append(ses.toLeader, m)
 	}
