@@ -87,7 +87,12 @@ func (c *call) replicas(p *ctldpb.PingResponse) {
 }
 
 // reconfigure reads the file again and tells what came of it.
-func (c *call) reconfigure([]string) int {
+func (c *call) reconfigure(args []string) int {
+	if len(args) > 0 {
+		c.env.Errorf("reconfigure: one word too many: %s; it is for the whole cluster, and nothing was changed", args[0])
+		c.env.Errorf("write: %s reconfigure [--dry-run]", c.env.Name)
+		return 1
+	}
 	var res *ctldpb.ReconfigureResponse
 	err := c.client.Do(background(), func(ctx context.Context, cc ctldpb.ControllerClient) (err error) {
 		res, err = cc.Reconfigure(ctx, &ctldpb.ReconfigureRequest{DryRun: c.dryRun})

@@ -28,10 +28,13 @@ const (
 	caDays      = 3650
 	maxCADays   = 36500
 	maxPKINames = 65536
-	soon        = 14 * 24 * time.Hour // before a certificate's end: show warns
-	soonCA      = 90 * 24 * time.Hour
-	shownPrint  = 16 // bytes of a fingerprint that are shown
-	certFile    = ".pem"
+
+	maxClusterName = 40 // of grid.conf
+
+	soon       = 14 * 24 * time.Hour // before a certificate's end: show warns
+	soonCA     = 90 * 24 * time.Hour
+	shownPrint = 16 // bytes of a fingerprint that are shown
+	certFile   = ".pem"
 )
 
 func pkiOptions() []getopt.Option {
@@ -107,6 +110,9 @@ func (c *call) pkiInit(g given, _ []string) int {
 	cluster, has := g.value("cluster")
 	if !has {
 		return c.pkiFailed("init", errors.New("--cluster=NAME is missing: certificates are good for one cluster, the ClusterName of its grid.conf"))
+	}
+	if len(cluster) > maxClusterName { // a CA for a name that no grid.conf can have
+		return c.pkiFailed("init", fmt.Errorf("--cluster: a name of %d characters; the ClusterName of a grid.conf has at most %d", len(cluster), maxClusterName))
 	}
 	life, err := daysOf(g, caDays, maxCADays)
 	if err != nil {

@@ -59,6 +59,9 @@ func (c *call) snapshotSave(g given, args []string) int {
 			name = filepath.Join(c.env.Dir, name)
 		}
 		if err := mayReplace(name, g.has("force")); err != nil {
+			if errors.Is(err, errThere) {
+				err = fmt.Errorf("%w, or say --force to put the new backup in its place", err)
+			}
 			c.env.Errorf("snapshot save: %v", err)
 			return 1
 		}
@@ -86,7 +89,10 @@ func (c *call) snapshotSave(g given, args []string) int {
 	return 0
 }
 
-// mayReplace refuses what a backup must not take the place of.
+// errThere: nothing is written over a file that nobody said to replace.
+var errThere = errors.New("is there already; choose another name")
+
+// mayReplace refuses what a new file must not take the place of.
 func mayReplace(name string, force bool) error {
 	st, err := os.Lstat(name)
 	switch {
@@ -97,7 +103,7 @@ func mayReplace(name string, force bool) error {
 	case !st.Mode().IsRegular():
 		return fmt.Errorf("%s is there and is no plain file; choose another name", name)
 	case !force:
-		return fmt.Errorf("%s is there already; choose another name, or say --force to put the new backup in its place", name)
+		return fmt.Errorf("%s %w", name, errThere)
 	}
 	return nil
 }

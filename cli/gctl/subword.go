@@ -5,9 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/tensorgrid/tensorgrid/cli/client"
 	"github.com/tensorgrid/tensorgrid/cli/getopt"
 )
@@ -60,6 +57,8 @@ func (c *call) choose(word string, list []subword, g []getopt.Given, args []stri
 		for _, o := range g {
 			if !slices.Contains(s.options, o.Option.Long) {
 				bad = word + " " + s.name + " takes no --" + o.Option.Long
+			} else if o.HasValue && o.Value == "" { // as of an unset variable: the CA's key would lie in the folder that one stands in
+				bad = word + " " + s.name + ": --" + o.Option.Long + "= is empty: " + o.Option.Value + " was expected"
 			}
 		}
 		switch {
@@ -95,7 +94,7 @@ func (c *call) refused(what string, err error) int {
 	if r.Why != "" {
 		c.env.Errorf("%s", r.Why)
 	}
-	if status.Code(r) == codes.PermissionDenied {
+	if r.Text == client.TextDenied {
 		c.env.Errorf("%s whoami shows whom the controller takes you for; Operators and Admins in grid.conf name others, root of a controller's host is an admin", c.env.Name)
 	}
 	return 1

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -58,6 +59,7 @@ func tokenRequest(g given, args []string) (*ctldpb.CreateJoinTokenRequest, error
 	if err != nil {
 		return nil, err
 	}
+	names = once(names)
 	switch {
 	case len(names) == 0:
 		return nil, fmt.Errorf("%q names no host", strings.Join(args, ","))
@@ -91,6 +93,16 @@ func tokenRequest(g given, args []string) (*ctldpb.CreateJoinTokenRequest, error
 		req.Uses = uint32(n)
 	}
 	return req, nil
+}
+
+// once drops names that were there before: a token counts its uses by them.
+func once(names []string) []string {
+	seen := make(map[string]bool, len(names))
+	return slices.DeleteFunc(names, func(n string) bool {
+		was := seen[n]
+		seen[n] = true
+		return was
+	})
 }
 
 // lifetime reads 90s, 30m, 1h or 2d.
