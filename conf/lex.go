@@ -2,11 +2,14 @@ package conf
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"unicode/utf8"
 )
 
@@ -49,7 +52,11 @@ func (r *reader) file(path string) error {
 		return err
 	}
 	defer f.Close()
-	if st, err := f.Stat(); err == nil && st.Size() > maxFile {
+	st, err := f.Stat()
+	if err == nil && st.IsDir() {
+		return &fs.PathError{Op: "read", Path: path, Err: syscall.EISDIR}
+	}
+	if err == nil && st.Size() > maxFile {
 		r.problem(path, 0, "the file has %d bytes, the limit is %d", st.Size(), maxFile)
 		return nil
 	}
@@ -86,8 +93,10 @@ func (r *reader) read(path string, in io.Reader) {
 			return
 		}
 	}
-	if err := sc.Err(); err != nil {
+	if err := sc.Err(); errors.Is(err, bufio.ErrTooLong) {
 		r.problem(path, n+1, "the line is longer than %d bytes", maxLine)
+	} else if err != nil {
+		r.problem(path, n+1, "%v", err)
 	}
 	if buf.Len() > 0 {
 		r.line(path, start, buf.String())

@@ -163,6 +163,11 @@ func (f flags) conflicts(set *flag.FlagSet) error {
 	if given["skip-ids"] && !given["restore"] {
 		return errors.New("--skip-ids is for --restore")
 	}
+	for _, name := range []string{"nodes", "controllers", "sim", "cpus", "mem", "cgroup", "set", "dir"} {
+		if given[name] && !given["dev"] {
+			return fmt.Errorf("--%s is for --dev", name)
+		}
+	}
 	if f.skipIDs > maxSkip {
 		return fmt.Errorf("--skip-ids %d: at most %d", f.skipIDs, maxSkip)
 	}
