@@ -25,12 +25,20 @@ var ErrLocked = errors.New("another process changes it")
 // the process ends. It never waits: the error wraps ErrLocked. The lock is on a file that only the folder's
 // owner can open; one on the folder itself could be held by whoever may read it.
 func LockFolder(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+	f, err := openLock(dir)
+	if owner, ok := ownerOf(dir + "/."); errors.Is(err, fs.ErrPermission) && ok && owner == os.Geteuid() {
+		// It is root's, from before the folder was given to this account.
+		if err = remove(filepath.Join(dir, lockFile)); err == nil {
+			f, err = openLock(dir)
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("lock %s: %w", dir, err)
 	}
-	if owner, ok := ownerOf(dir + "/."); ok && owner != 0 && os.Geteuid() == 0 {
-		err = f.Chown(owner, -1) // root must not shut out the daemon whose folder it is
+	if err = plain(f); err == nil {
+		if owner, ok := ownerOf(dir + "/."); ok && owner != 0 && os.Geteuid() == 0 {
+			err = f.Chown(owner, -1) // root must not shut out the daemon whose folder it is
+		}
 	}
 	if err == nil {
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
@@ -43,6 +51,22 @@ func LockFolder(dir string) (*os.File, error) {
 		return nil, fmt.Errorf("lock %s: %w", dir, err)
 	}
 	return f, nil
+}
+
+// plain refuses what is no file of its own: the folder's owner must not get root to give another file away.
+func plain(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); !ok || !info.Mode().IsRegular() || st.Nlink != 1 || info.Size() != 0 {
+		return fmt.Errorf("%s is no empty file with one name", f.Name())
+	}
+	return nil
+}
+
+func openLock(dir string) (*os.File, error) {
+	return os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
 }
 
 // Write stores a pair as NAME.pem (0644) and NAME.key (0600) in dir. Wherever a crash cuts it LoadPair finds

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -118,5 +119,81 @@ func TestLockFolder(t *testing.T) {
 	defer again.Close()
 	if info, err := again.Stat(); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the file that is locked: %v, %v", info.Mode(), err)
+	}
+}
+
+// TestLockFolderIsNoTrap: what stands in the lock's place gives nothing away.
+func TestLockFolderIsNoTrap(t *testing.T) {
+	for name, make := range map[string]func(target, lock string) error{
+		"another name of a file": os.Link, "a link": os.Symlink, "a folder": func(_, lock string) error { return os.Mkdir(lock, 0o700) },
+		"a pipe": func(_, lock string) error { return syscall.Mkfifo(lock, 0o600) },
+		"a file": func(_, lock string) error { return os.WriteFile(lock, []byte("x"), 0o600) },
+	} {
+		dir := t.TempDir()
+		target := filepath.Join(t.TempDir(), "secret")
+		if err := errors.Join(os.WriteFile(target, nil, 0o600), make(target, filepath.Join(dir, lockFile))); err != nil {
+			t.Fatal(err)
+		}
+		if lock, err := LockFolder(dir); err == nil {
+			lock.Close()
+			t.Errorf("%s is locked", name)
+		}
+	}
+}
+
+// TestLockOfAFolderThatWasGivenAway: root has locked it once, then gave it to a daemon's account by name.
+func TestLockOfAFolderThatWasGivenAway(t *testing.T) {
+	if os.Getenv("LOCK_FOLDER") != "" { // the daemon
+		lock, err := LockFolder(os.Getenv("LOCK_FOLDER"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lock.Close()
+		return
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	dir, err := os.MkdirTemp("", "given")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(self) // the test's own folder is root's alone
+	program := filepath.Join(dir, "test")
+	if err == nil {
+		err = errors.Join(os.WriteFile(program, data, 0o755), os.Chmod(dir, 0o755))
+	}
+	lock, lerr := LockFolder(dir)
+	if err = errors.Join(err, lerr); err != nil {
+		t.Fatal(err)
+	}
+	lock.Close()
+	as := func() ([]byte, error) {
+		cmd := exec.Command(program, "-test.run=^TestLockOfAFolderThatWasGivenAway$")
+		cmd.Dir, cmd.Env = "/", []string{"LOCK_FOLDER=" + dir}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		return cmd.CombinedOutput()
+	}
+	if out, err := as(); err == nil {
+		t.Errorf("another account locks root's folder: %s", out)
+	}
+	if err := os.Chown(dir, 65534, 65534); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := as(); err != nil {
+		t.Errorf("the new owner: %v\n%s", err, out)
+	}
+	if lock, err = LockFolder(dir); err != nil {
+		t.Errorf("root again: %v", err)
+	} else {
+		lock.Close()
+	}
+	if out, err := as(); err != nil {
+		t.Errorf("the new owner after root: %v\n%s", err, out)
 	}
 }
