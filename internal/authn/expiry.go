@@ -12,7 +12,7 @@ const (
 	warnCert  = 14 * 24 * time.Hour // before a certificate's end, or a quarter of its life if that is less
 	warnCA    = 90 * 24 * time.Hour
 	warnEvery = 24 * time.Hour
-	lookEvery = 10 * time.Minute
+	lookEvery = 10 * time.Second // whoever put a file there by hand still looks at the log
 )
 
 // Expiry is how long an identity is good.
@@ -86,12 +86,18 @@ func days(d time.Duration) string {
 }
 
 // WatchExpiry calls warn with a text at most once a day, and whenever the text's subject changes,
-// while something is wrong or soon will be. It ends with ctx.
+// while something is wrong or soon will be. Files that have changed and cannot be used are told of at the second
+// look: between the copies of a certificate and of its key they do not belong together. It ends with ctx.
 func (id *Identity) WatchExpiry(ctx context.Context, warn func(text string)) {
 	var told time.Time
 	var state [2]bool // what was told of: a problem, an end that has come
+	seen := false     // there was a problem at the last look
 	for {
 		now, e := id.now(), id.Expiry()
+		first := e.Problem != nil && !seen
+		if seen = e.Problem != nil; first {
+			e.Problem = nil
+		}
 		if text := e.Warning(now); text != "" {
 			is := [2]bool{e.Problem != nil, !now.Before(e.NotAfter)}
 			if since := now.Sub(told); told.IsZero() || since >= warnEvery || since < 0 || is != state {

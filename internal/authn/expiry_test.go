@@ -118,8 +118,33 @@ func TestWatchExpiry(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(p.dir, "c1.pem"), []byte("nonsense"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if got := sleep(time.Hour); len(got) != 1 || !strings.Contains(got[0], "not used") {
+		if got := sleep(time.Minute); len(got) != 1 || !strings.Contains(got[0], "not used") {
 			t.Errorf("with a broken file: %v", got)
+		}
+		if got := sleep(time.Hour); len(got) != 0 {
+			t.Errorf("with a broken file, again: %v", got)
+		}
+		// A pair that is whole when it is looked at again is none that went wrong.
+		write(time.Now())
+		sleep(time.Hour)
+		whole, err := os.ReadFile(filepath.Join(p.dir, "c1.key"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(p.dir, "c1.key"), []byte("half"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got := sleep(lookEvery)
+		if err := os.WriteFile(filepath.Join(p.dir, "c1.key"), whole, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got = append(got, sleep(time.Hour)...); len(got) != 0 {
+			t.Errorf("with files that were being copied: %v", got)
+		}
+		// One whose time is over says what to do.
+		write(time.Now().Add(-60 * 24 * time.Hour))
+		if _, err := OpenIdentity(p.dir, "c1", time.Now); err == nil || !strings.Contains(err.Error(), "gctl pki renew c1") {
+			t.Errorf("an old certificate: %v", err)
 		}
 		cancel()
 		<-done

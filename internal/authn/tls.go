@@ -242,10 +242,22 @@ func (id *Identity) load() (*loaded, error) {
 	if _, err := cert.Verify(x509.VerifyOptions{
 		Roots: roots, CurrentTime: id.now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
 	}); err != nil {
-		return nil, fmt.Errorf("%s: %w", paths[1], err)
+		return nil, fmt.Errorf("%s: %w%s", paths[1], err, remedy(err, role, name))
 	}
 	return &loaded{
 		cluster: cluster, role: role, name: name, key: key, cas: cas, roots: roots,
 		pair: tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key, Leaf: cert},
 	}, nil
+}
+
+// remedy is what to do about a certificate whose time is over.
+func remedy(err error, role Role, name string) string {
+	var invalid x509.CertificateInvalidError
+	if !errors.As(err, &invalid) || invalid.Reason != x509.Expired {
+		return ""
+	}
+	if role == RoleCtld {
+		return "; if the clock is right, make another where the CA's key is: gctl pki renew " + name
+	}
+	return "; if the clock is right, get another with a new token: gnoded join"
 }
