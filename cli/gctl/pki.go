@@ -418,6 +418,14 @@ func (i *issuer) current(name string, now time.Time) (*x509.Certificate, authn.R
 	if cluster != i.ca.Cluster || has != name {
 		return nil, "", fmt.Errorf("%s is of %s %s of cluster %s, not of %s of cluster %s", path, role, has, cluster, name, i.ca.Cluster)
 	}
+	// Certificates are no secrets: an account that owns the folder may have put another's here, to get its new key.
+	if st, err := os.Stat(i.out); err != nil {
+		return nil, "", err
+	} else if sys, ok := st.Sys().(*syscall.Stat_t); ok && sys.Uid != 0 && int(sys.Uid) != os.Geteuid() {
+		if err := authn.CheckPair(i.out, name); err != nil {
+			return nil, "", fmt.Errorf("%w\n%s belongs to uid %d, so only pairs that are whole are renewed there", err, i.out, sys.Uid)
+		}
+	}
 	at := now
 	if at.After(cert.NotAfter) {
 		at = cert.NotAfter

@@ -223,6 +223,37 @@ func TestPKIModes(t *testing.T) {
 	h.step(t, 1, "init --dir=ca --cluster=blue", "there is a CA already", "cut short")
 }
 
+// TestPKIForeignFolder: an account that owns a folder gets no key of a daemon that is not its own by putting that
+// one's certificate there.
+func TestPKIForeignFolder(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	h := newPKIHost(t)
+	h.step(t, 0, "init --dir=ca --cluster=blue")
+	h.step(t, 0, "issue --dir=ca --out=tls --role=ctld c1")
+	h.step(t, 0, "issue --dir=ca --out=node --role=node n1")
+	put := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(h.path("node", name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("c1.pem", h.read(t, "tls", "c1.pem"))
+	put("c1.key", h.read(t, "node", "n1.key"))
+	for _, p := range []string{"", "n1.key", "c1.key"} {
+		if err := os.Chown(h.path("node", p), 65534, 65534); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := h.read(t, "node", "c1.key")
+	h.step(t, 1, "renew --dir=ca --out=node --all", "c1.key does not belong to", "belongs to uid 65534", "nothing was changed")
+	h.step(t, 0, "renew --dir=ca --out=node n1", "n1.pem: node")
+	if h.read(t, "node", "c1.key") != before {
+		t.Error("a key of c1 was made")
+	}
+}
+
 // TestPKIChange: the CA is replaced while daemons run: they get a ca.pem of both, then new certificates.
 func TestPKIChange(t *testing.T) {
 	h := newPKIHost(t)
