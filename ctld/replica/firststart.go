@@ -117,6 +117,7 @@ type answers map[string]*peerpb.StatusResponse
 // poll asks peers all at once.
 func (r *Replica) poll(ctx context.Context, names []string) answers {
 	out := make(answers, len(names))
+	var unheard []string
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for _, name := range names {
@@ -127,11 +128,34 @@ func (r *Replica) poll(ctx context.Context, names []string) answers {
 			}
 			mu.Lock()
 			out[name] = st
+			if why := untrusted(err); why != "" {
+				name += " (" + why + ")"
+			}
+			if err != nil {
+				unheard = append(unheard, name)
+			}
 			mu.Unlock()
 		})
 	}
 	wg.Wait()
+	slices.Sort(unheard)
+	r.unheard = strings.Join(unheard, ", ")
 	return out
+}
+
+// untrusted is why one end does not take the other's certificate, which is no silence that passes; "" for
+// other errors.
+func untrusted(err error) string {
+	if err == nil {
+		return ""
+	}
+	text := err.Error()
+	for _, lead := range []string{"x509: ", "tls: "} {
+		if i := strings.Index(text, lead); i >= 0 {
+			return strings.TrimRight(text[i+len(lead):], `"`)
+		}
+	}
+	return ""
 }
 
 // history tells whether one of those asked belongs to a cluster that has begun.
@@ -162,17 +186,6 @@ func (a answers) votes() bool {
 		}
 	}
 	return false
-}
-
-// silent are those that do not answer.
-func (a answers) silent() (names []string) {
-	for name, st := range a {
-		if st == nil {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
 }
 
 // leaders are whom those asked name as the leader; those that say so of themselves come first.
@@ -251,8 +264,8 @@ func (r *Replica) strangers(ctx context.Context, others []string) (why string) {
 		return "one of the controllers has begun meanwhile"
 	case said.takePart():
 		return "" // it was one of the file, which starts the same cluster
-	case len(said.silent()) > 0:
-		return "no answer from " + strings.Join(said.silent(), ", ")
+	case r.unheard != "":
+		return "no answer from " + r.unheard
 	}
 	r.foreign = true
 	return foreignText
@@ -264,7 +277,7 @@ const foreignText = "somebody speaks to its raft port and it is none of the cont
 // mayStart asks the others once. why is empty when raft may be started.
 func (r *Replica) mayStart(ctx context.Context, others []string) (bootstrap bool, why string) {
 	said := r.poll(ctx, others)
-	silent := strings.Join(said.silent(), ", ")
+	silent := r.unheard
 	switch {
 	case said.history():
 		// Noted before anything is asked for: the answer may be lost, and the next leader sees a learner only.

@@ -53,6 +53,7 @@ type Replica struct {
 	free      atomic.Int64               // bytes of the folder's file system, for Status; 0 when not known
 	wasBlank  bool                       // the folder was empty when it was opened
 	foreign   bool                       // firstStart has heard of a cluster that the file does not name
+	unheard   string                     // firstStart had no answer from those, and why
 	started   chan struct{}              // closed when firstStart is over, at once when there is none
 	stopStart context.CancelFunc
 
