@@ -50,7 +50,7 @@ func New(c *Conf, now func() time.Time, log *slog.Logger) (_ *Server, err error)
 	if err := errors.Join(checkOurs(c.CA, c.Rootless), checkOurs(c.Shepherd, c.Rootless)); err != nil {
 		return nil, err
 	}
-	v, err := newVerifier(c, now)
+	v, err := newVerifier(c, now, log.Warn)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/tensorgrid/tensorgrid/internal/cred"
@@ -26,11 +27,15 @@ const maxTrusted = 64
 
 // verifier decides whether a start order is one of our cluster's controllers'.
 type verifier struct {
-	conf  *Conf
-	roots *x509.CertPool
-	now   func() time.Time
+	conf *Conf
+	now  func() time.Time
 
 	mu      sync.Mutex
+	roots   *x509.CertPool
+	file    caStamp   // of the file that roots came from
+	looked  time.Time // when the file was last looked at
+	told    *caStamp  // of the file that could not be used, which is told once
+	warn    func(msg string, args ...any)
 	trusted map[string]trust // by DER; chains are verified once, the times each time
 }
 
@@ -39,8 +44,43 @@ type trust struct {
 	after, till time.Time
 }
 
-func newVerifier(c *Conf, now func() time.Time) (*verifier, error) {
-	data, err := os.ReadFile(c.CA)
+// caLook bounds how often the CA's file is looked at.
+const caLook = time.Second
+
+// caStamp tells two files at one path apart.
+type caStamp struct {
+	ino, size int64
+	mod       time.Time
+}
+
+func newVerifier(c *Conf, now func() time.Time, warn func(msg string, args ...any)) (*verifier, error) {
+	v := &verifier{conf: c, now: now, warn: warn, trusted: map[string]trust{}}
+	var err error
+	if v.file, err = stampOf(c.CA); err != nil {
+		return nil, err
+	}
+	if v.roots, err = loadRoots(c.CA); err != nil {
+		return nil, err
+	}
+	v.looked = now()
+	return v, nil
+}
+
+func stampOf(path string) (caStamp, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return caStamp{}, err
+	}
+	s := caStamp{size: info.Size(), mod: info.ModTime()}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		s.ino = int64(st.Ino)
+	}
+	return s, nil
+}
+
+// loadRoots reads one or more certificates: old and new while the authority is changed.
+func loadRoots(path string) (*x509.CertPool, error) {
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -53,15 +93,44 @@ func newVerifier(c *Conf, now func() time.Time) (*verifier, error) {
 		}
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", c.CA, err)
+			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 		pool.AddCert(cert)
 		found = true
 	}
 	if !found {
-		return nil, fmt.Errorf("%s holds no certificate", c.CA)
+		return nil, fmt.Errorf("%s holds no certificate", path)
 	}
-	return &verifier{conf: c, roots: pool, now: now, trusted: map[string]trust{}}, nil
+	return pool, nil
+}
+
+// reload takes a changed file of authorities into force, so that an authority can be changed while jobs
+// run. One that cannot be used, or that others could have written, leaves the old in force. The lock is held.
+func (v *verifier) reload(now time.Time) {
+	if d := now.Sub(v.looked); d >= 0 && d < caLook {
+		return
+	}
+	v.looked = now
+	stamp, err := stampOf(v.conf.CA)
+	if err == nil && stamp == v.file {
+		return
+	}
+	var roots *x509.CertPool
+	if err == nil {
+		err = checkOurs(v.conf.CA, v.conf.Rootless)
+	}
+	if err == nil {
+		roots, err = loadRoots(v.conf.CA)
+	}
+	if err != nil {
+		if v.told == nil || *v.told != stamp {
+			v.warn("the changed file of authorities cannot be used; the old ones stay in force", "file", v.conf.CA, "err", err)
+		}
+		v.told = &stamp
+		return
+	}
+	v.roots, v.file, v.told = roots, stamp, nil
+	clear(v.trusted) // what an authority signed that is gone is trusted no more
 }
 
 // verify checks everything that can be known of an order before anything is done for it. The payload
@@ -113,7 +182,9 @@ func (v *verifier) genuine(s *launch.Start) (*cred.Launch, error) {
 // signer gives the key of a certificate of role ctld that our authority signed and that is valid now.
 func (v *verifier) signer(der []byte, now time.Time) (ed25519.PublicKey, error) {
 	v.mu.Lock()
+	v.reload(now)
 	known, ok := v.trusted[string(der)]
+	roots := v.roots
 	v.mu.Unlock()
 	if ok {
 		if now.Before(known.after) || now.After(known.till) {
@@ -125,7 +196,7 @@ func (v *verifier) signer(der []byte, now time.Time) (ed25519.PublicKey, error) 
 	if err != nil {
 		return nil, err
 	}
-	if _, err := cert.Verify(x509.VerifyOptions{Roots: v.roots, CurrentTime: now,
+	if _, err := cert.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now,
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
 		return nil, err
 	}
@@ -138,6 +209,9 @@ func (v *verifier) signer(der []byte, now time.Time) (ed25519.PublicKey, error) 
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if v.roots != roots {
+		return key, nil // they changed meanwhile: the next order is judged by the new ones
+	}
 	if len(v.trusted) >= maxTrusted {
 		clear(v.trusted)
 	}
