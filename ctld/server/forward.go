@@ -15,6 +15,7 @@ import (
 	"github.com/tensorgrid/tensorgrid/api/ctldpb"
 	"github.com/tensorgrid/tensorgrid/api/nodepb"
 	"github.com/tensorgrid/tensorgrid/api/peerpb"
+	"github.com/tensorgrid/tensorgrid/ctld/replica"
 	"github.com/tensorgrid/tensorgrid/internal/authn"
 	"github.com/tensorgrid/tensorgrid/internal/fault"
 )
@@ -24,6 +25,10 @@ const (
 	firstWait = 20 * time.Millisecond
 	lastWait  = 100 * time.Millisecond // an election takes about a second: longer waits would be most of a failover
 )
+
+// blankForward is how long a controller that takes no part yet looks for a leader: long enough for a first
+// start, short enough that the caller soon asks another.
+const blankForward = time.Second
 
 func nextWait(d time.Duration) time.Duration { return min(2*d, lastWait) }
 
@@ -209,9 +214,13 @@ func (s *Server) atLeaderAs(ctx context.Context, c authn.Caller, repeat bool,
 	}
 	var err error
 	// The deadline bounds the search for a leader; a call that a leader has taken on keeps its own.
-	search, cancel := context.WithTimeout(ctx, MaxForward)
+	limit, why := MaxForward, fmt.Sprintf("none was found within %s", MaxForward)
+	if s.Log.Status().Role == replica.RoleWaiting {
+		limit, why = blankForward, s.Name+" has an empty folder and takes no part yet"
+	}
+	search, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	last := refuse(codeNoLeader, fmt.Sprintf("none was found within %s", MaxForward))
+	last := refuse(codeNoLeader, why)
 	for wait := firstWait; ; wait = nextWait(wait) {
 		name, self := s.Log.Leader()
 		var resp any

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -205,6 +206,24 @@ func TestForwardWaitsForALeader(t *testing.T) {
 	defer cancel()
 	_, err = call(ctx, s, "Submit", &ctldpb.SubmitRequest{Spec: script()}, notHere)
 	wantRefusal(t, err, codeNoLeader)
+}
+
+// blankLog is the log of a controller whose folder is empty.
+type blankLog struct{ follower }
+
+func (blankLog) Status() replica.Status { return replica.Status{Name: "c2", Role: replica.RoleWaiting} }
+
+// A controller that takes no part yet sends callers on soon, and says why.
+func TestBlankSendsCallersOn(t *testing.T) {
+	f := newFixture(t, "")
+	s := f.srv
+	s.Log = blankLog{follower{f.log, func() string { return "" }}}
+	began := time.Now()
+	_, err := call(f.as(ann), s, "Submit", &ctldpb.SubmitRequest{Spec: script()}, notHere)
+	wantRefusal(t, err, codeNoLeader)
+	if d := time.Since(began); d > MaxForward/2 || !strings.Contains(RefusalOf(err).Why, "empty folder") {
+		t.Errorf("after %v: %v", d, err)
+	}
 }
 
 func TestLeaderAnswersItself(t *testing.T) {
