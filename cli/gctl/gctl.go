@@ -60,7 +60,7 @@ func administration() []verb {
 			options: controllerOptions(), args: "status | add NAME [KEY=VALUE...] | promote NAME | remove NAME | transfer [NAME]",
 			help: "the replicas: show them, add one as a learner, make it a voter, take one out, hand leadership over"},
 		{name: "snapshot", short: 2, runGiven: (*call).snapshotWord, words: snapshotWords, example: "gctl snapshot save lab.snap",
-			options: snapshotOptions(), args: "save FILE|- | inspect FILE", local: true,
+			options: snapshotOptions(), args: "save FILE|- | inspect FILE|-", local: true,
 			help: "write a backup of the whole cluster; say what is in one (needs no controller)"},
 		{name: "pki", short: 3, runGiven: (*call).pkiWord, words: pkiWords, example: "gctl pki issue --role=ctld c1 c2 c3",
 			options: pkiOptions(), args: "init | issue NAMES | renew NAMES | show", local: true,

@@ -29,7 +29,7 @@ func snapshotOptions() []getopt.Option {
 func snapshotWords() []subword {
 	return []subword{
 		{name: "save", min: 1, max: 1, options: []string{"force"}, run: (*call).snapshotSave, write: "save FILE|- [--force]"},
-		{name: "inspect", min: 1, max: 1, run: (*call).snapshotInspect, write: "inspect FILE"},
+		{name: "inspect", min: 1, max: 1, run: (*call).snapshotInspect, write: "inspect FILE|-"},
 	}
 }
 
@@ -157,6 +157,9 @@ func rename(tmp, name string, force bool) error {
 	return err
 }
 
+// stdinFile is our standard input to the daemon: what "snapshot save -" writes to a pipe can be looked at there.
+const stdinFile = "/dev/stdin"
+
 // snapshotInspect lets gctld, which knows the format, read a file.
 func (c *call) snapshotInspect(_ given, args []string) int {
 	daemon, err := program.Beside("gctld")
@@ -164,8 +167,15 @@ func (c *call) snapshotInspect(_ given, args []string) int {
 		c.env.Errorf("snapshot inspect: %v; a backup is read by gctld --inspect FILE", err)
 		return 1
 	}
-	cmd := exec.Command(daemon, "--inspect", args[0])
+	name := args[0]
+	if name == "-" {
+		name = stdinFile
+	}
+	cmd := exec.Command(daemon, "--inspect="+name)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = c.env.Dir, c.env.Stdout, c.env.Stderr
+	if name == stdinFile { // else it is not the daemon's: lines there may be commands
+		cmd.Stdin = c.env.Stdin
+	}
 	err = cmd.Run()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
