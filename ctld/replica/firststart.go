@@ -152,7 +152,8 @@ func untrusted(err error) string {
 	text := err.Error()
 	for _, lead := range []string{"x509: ", "tls: "} {
 		if i := strings.Index(text, lead); i >= 0 {
-			return strings.TrimRight(text[i+len(lead):], `"`)
+			text, _, _ = strings.Cut(text[i+len(lead):], " (possibly") // a guess, in quotes within quotes
+			return strings.TrimRight(text, `"`)
 		}
 	}
 	return ""
