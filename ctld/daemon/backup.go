@@ -68,6 +68,14 @@ func inspectBackup(path string) (*backupInfo, error) {
 	defer f.Close()
 	info := &backupInfo{counts: map[string]int{}}
 	all := &summed{r: f, sum: sha256.New()}
+	again := f
+	if st, err := f.Stat(); err == nil && !st.Mode().IsRegular() { // a pipe gives it once
+		if again, err = nameless(); err != nil {
+			return nil, err
+		}
+		defer again.Close()
+		all.r = io.TeeReader(f, again)
+	}
 	in := bufio.NewReaderSize(all, 256<<10)
 	if err := info.walk(in); err != nil {
 		return nil, fmt.Errorf("%s is no backup: %w", path, err)
@@ -76,10 +84,22 @@ func inspectBackup(path string) (*backupInfo, error) {
 		return nil, err
 	}
 	info.bytes, info.sum = all.n, [sha256.Size]byte(all.sum.Sum(nil))
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
+	if _, err := again.Seek(0, io.SeekStart); err != nil {
 		return nil, err
 	}
-	return info, info.rebuild(path, f)
+	return info, info.rebuild(path, again)
+}
+
+// nameless makes a file that nobody else can open and that is gone with us: a backup is a secret.
+func nameless() (*os.File, error) {
+	f, err := os.CreateTemp("", "gctld-inspect-")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 // walk counts the records up to the trailer.
@@ -188,6 +208,9 @@ func restore(f flags, stdout io.Writer) error {
 	self := cfg.Controller(name)
 	if self == nil {
 		return fmt.Errorf("%s has no ControllerName=%s", cfg.Source, name)
+	}
+	if st, err := os.Stat(f.restore); err == nil && !st.Mode().IsRegular() {
+		return fmt.Errorf("--restore %s: it is no plain file, and a backup is read more than once to restore it", f.restore)
 	}
 	info, err := inspectBackup(f.restore)
 	if err != nil {

@@ -97,6 +97,7 @@ func TestBackupAndRestore(t *testing.T) {
 			t.Errorf("%s: %d %s", tt.name, code, text)
 		}
 	}
+	h.piped(file, path, sum)
 	h.damaged(file)
 	if err := os.RemoveAll(filepath.Join(dir, "state")); err != nil {
 		t.Fatal(err)
@@ -120,6 +121,27 @@ func TestBackupAndRestore(t *testing.T) {
 			}
 			return err
 		})
+	}
+}
+
+// piped looks at a backup that comes by a pipe, and is refused one to restore.
+func (h *hall) piped(file, conf string, sum []byte) {
+	h.t.Helper()
+	data, err := os.ReadFile(file)
+	pipe := filepath.Join(h.dir, "pipe")
+	if err = errors.Join(err, syscall.Mkfifo(pipe, 0o600)); err != nil {
+		h.t.Fatal(err)
+	}
+	wrote := make(chan error, 1)
+	go func() { wrote <- os.WriteFile(pipe, data, 0) }()
+	if code, text := gctld(h.t, "--inspect", pipe); code != 0 || !strings.Contains(text, fmt.Sprintf("sha256      %x", sum)) || !strings.Contains(text, "check       ok") {
+		h.t.Errorf("by a pipe: %d %s", code, text)
+	}
+	if err := <-wrote; err != nil {
+		h.t.Error(err)
+	}
+	if code, text := gctld(h.t, "--restore", pipe, "--conf", conf, "--name", "c2"); code != 1 || !strings.Contains(text, "no plain file") {
+		h.t.Errorf("restored from a pipe: %d %s", code, text)
 	}
 }
 
