@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -259,7 +260,7 @@ func (r *Replica) majority(ctx context.Context, names []string) error {
 	wg.Wait()
 	if need := len(names)/2 + 1; len(names)-len(silent) < need {
 		slices.Sort(silent)
-		return fmt.Errorf("%w: %d of %d voters are needed, %v take no part", ErrNoMajority, need, len(names), silent)
+		return fmt.Errorf("%w: %d of %d voters are needed, and no answer came from %s", ErrNoMajority, need, len(names), strings.Join(silent, ", "))
 	}
 	return nil
 }

@@ -81,7 +81,11 @@ func (s *Server) addController(ctx context.Context, view state.Viewer, req *ctld
 		return "", err
 	}
 	if m, ok := s.member(req.Name); ok {
-		return "", refuse("ESLURM_INVALID_CONTROLLER", fmt.Sprintf("%s is a %s already", req.Name, suffrage(m)))
+		why := fmt.Sprintf("%s is a %s already", req.Name, suffrage(m))
+		if !m.Voter { // an add that was broken off, said again
+			why += "; when it has caught up, gctl controller promote " + req.Name + " makes it a voter"
+		}
+		return "", badController(why)
 	}
 	if err := s.meet(ctx, place, view.Feature()); err != nil {
 		return "", err
