@@ -8,7 +8,7 @@ import "time"
 // key, unit, default, and whether "gctl reconfigure" applies a change (reload) or a daemon must be
 // started again (restart).
 type Config struct {
-	// Names the cluster: letters, digits, '-' and '_', at most 40. Certificates and launch
+	// Names the cluster: letters, digits, '.', '-' and '_', at most 40. Certificates and launch
 	// credentials are bound to it.
 	ClusterName string `conf:"ClusterName,name,,restart"`
 	// The unprivileged account that gnoded runs under.
@@ -98,7 +98,8 @@ type Config struct {
 	// The CA's key, for controllers that give certificates to joining daemons and renew them. Empty =
 	// ca.key in TLSDir if it is there; without it a controller gives none.
 	IssuerKey string `conf:"IssuerKey,path,,restart"`
-	// How long the certificates live that controllers give; daemons renew them after two thirds.
+	// How long the certificates live that controllers give, at least 60 s; daemons renew them after two
+	// thirds.
 	CertLife time.Duration `conf:"CertLife,seconds,2592000,reload"`
 	// Login hosts, by certificate name, whose gnoded --login may vouch for users.
 	LoginNodes []string `conf:"LoginNodes,list,,reload"`
