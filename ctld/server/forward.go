@@ -28,7 +28,7 @@ const (
 
 // blankForward is how long a controller that takes no part yet looks for a leader: long enough for a first
 // start, short enough that the caller soon asks another.
-const blankForward = time.Second
+const blankForward = 3 * time.Second
 
 func nextWait(d time.Duration) time.Duration { return min(2*d, lastWait) }
 
