@@ -9,7 +9,9 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math/big"
 	"net"
 	"net/url"
@@ -178,6 +180,10 @@ func (n *node) issue(uri string, till time.Time) ([]byte, ed25519.PrivateKey) {
 func (n *node) startLauncher() {
 	bin, err := binaries()
 	must(n.t, err)
+	// A child of a launcher that was killed holds its socket until it comes to its own program.
+	if err := os.Remove(n.dir + "/launch.sock"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		n.t.Fatal(err)
+	}
 	n.cmd = exec.Command(bin+"/launcher", "-f", n.conf)
 	n.cmd.Stderr = &n.log
 	n.cmd.WaitDelay = 5 * time.Second
