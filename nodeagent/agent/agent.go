@@ -106,6 +106,7 @@ type Agent struct {
 	conns       map[*shepherdConn]bool
 	stopped     bool // no shepherd is taken any more
 	done        doneRing
+	denied      refusals
 	reading     int   // outputs asked for and not yet read
 	signals     int   // plain signals on their way to the launcher
 	waiting     int   // launches not yet answered by the launcher

@@ -81,6 +81,45 @@ func (d *doneRing) add(k launch.Key) {
 
 func (d *doneRing) has(k launch.Key) bool { return d.keys[k] }
 
+// maxRefused bounds the memory of runs that were refused. It is more than the answers that wait for a
+// session (maxAnswers): as long as a refusal may go out its run is known.
+const maxRefused = 2 * maxAnswers
+
+// maxRefusal bounds the text of a refusal that is kept, bytes.
+const maxRefusal = 256
+
+// refusals remembers the newest runs that were refused: a run is answered once, started or refused, and
+// the same again however often it comes. What a restart forgets the controller keeps apart: it sends a
+// run in a new session only when what was said of it in an earlier one has been applied or dropped.
+type refusals struct {
+	answers map[launch.Key]*nodepb.LaunchResult
+	ring    []launch.Key
+	next    int
+}
+
+func (f *refusals) add(k launch.Key, res *nodepb.LaunchResult) {
+	if f.answers == nil {
+		f.answers = make(map[launch.Key]*nodepb.LaunchResult)
+	}
+	if f.answers[k] != nil {
+		return
+	}
+	if len(f.ring) < maxRefused {
+		f.ring = append(f.ring, k)
+	} else {
+		delete(f.answers, f.ring[f.next])
+		f.ring[f.next] = k
+		f.next = (f.next + 1) % maxRefused
+	}
+	f.answers[k] = failure(k, clipTo(res.GetError(), maxRefusal), res.GetCause())
+}
+
+// refuseLocked answers a launch with a refusal, which is the answer from then on.
+func (a *Agent) refuseLocked(res *nodepb.LaunchResult) {
+	a.denied.add(keyFromPB(res.GetKey()), res)
+	a.out.addResult(res)
+}
+
 // held lists the runs that live here or whose report waits. One that is still being started counts:
 // nobody may think that this node is free of it.
 func (a *Agent) held() []*nodepb.StepKey {

@@ -17,18 +17,17 @@ import (
 const maxCredential = 1 << 20
 
 // onLaunch takes one launch from the controller. It never blocks; the answer goes out with the
-// launch results. A run that is known here is not started again, whatever has become of it.
+// launch results. A run that is known here is not started again, whatever has become of it: also not
+// one that was refused, for the refusal may be on its way into the controllers' log.
 func (a *Agent) onLaunch(ctx context.Context, l *nodepb.Launch) {
 	k := keyFromPB(l.GetKey())
 	size, err := checkLaunch(l)
-	if err != nil {
-		a.out.addResult(failure(k, err.Error(), nodepb.LaunchResult_NODE))
-		return
-	}
-	lease, err := sameRun(k, l.GetCredential())
-	if err != nil {
-		a.out.addResult(failure(k, err.Error(), nodepb.LaunchResult_CREDENTIAL))
-		return
+	cause := nodepb.LaunchResult_NODE
+	var lease int64
+	if err == nil {
+		if lease, err = sameRun(k, l.GetCredential()); err != nil {
+			cause = nodepb.LaunchResult_CREDENTIAL
+		}
 	}
 	a.mu.Lock()
 	if res, known := a.knownLocked(k); known {
@@ -39,6 +38,7 @@ func (a *Agent) onLaunch(ctx context.Context, l *nodepb.Launch) {
 		return
 	}
 	switch {
+	case err != nil:
 	case len(a.runs) >= MaxRuns:
 		err = fmt.Errorf("node holds its limit of %d runs", MaxRuns)
 	case a.waiting >= MaxWaiting:
@@ -47,8 +47,8 @@ func (a *Agent) onLaunch(ctx context.Context, l *nodepb.Launch) {
 		err = fmt.Errorf("launches that wait for the launcher hold the limit of %d bytes", MaxLaunchBytes)
 	}
 	if err != nil {
+		a.refuseLocked(failure(k, err.Error(), cause))
 		a.mu.Unlock()
-		a.out.addResult(failure(k, err.Error(), nodepb.LaunchResult_NODE))
 		return
 	}
 	r := &run{key: k, phase: starting, lease: lease, renewed: a.renewed}
@@ -121,7 +121,8 @@ func (a *Agent) knownLocked(k launch.Key) (*nodepb.LaunchResult, bool) {
 	case r == nil && a.done.has(k), r != nil && r.phase == leaving:
 		return failure(k, "run is over and was reported", nodepb.LaunchResult_DUPLICATE), true
 	case r == nil:
-		return nil, false
+		res := a.denied.answers[k]
+		return res, res != nil
 	case r.phase == starting:
 		return nil, true
 	case r.phase == live:
@@ -231,8 +232,8 @@ func (a *Agent) refused(r *run, res *nodepb.LaunchResult) {
 	} else {
 		delete(a.runs, r.key)
 	}
+	a.refuseLocked(res)
 	a.mu.Unlock()
-	a.out.addResult(res)
 	if told {
 		a.out.addReport(r.key)
 	}

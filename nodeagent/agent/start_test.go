@@ -86,13 +86,75 @@ func TestLaunchRefused(t *testing.T) {
 		if r := s.result(); r.Ok || r.Cause != nodepb.LaunchResult_PROLOG || r.Error != "prolog: exit status 1" {
 			t.Errorf("result %v", r)
 		}
-		// The same run may be tried again: nothing of it is left.
+		// The refusal may be on its way into the log, where it gives the job another run: this one must not
+		// start any more, however well the node is by now, and in whatever session it comes.
 		h.launcher.set(func() { h.launcher.refuse = nil })
 		s.launch(batch(7))
-		if r := s.result(); !r.Ok {
+		if r := s.result(); r.Ok || r.Cause != nodepb.LaunchResult_PROLOG || r.Error != "prolog: exit status 1" {
 			t.Errorf("second try %v", r)
 		}
+		close(s.hangup)
+		s = c.session()
+		s.launch(batch(7), launch.Key{Job: 7, Run: 1, Step: job.BatchStep})
+		for range 2 {
+			if r := s.result(); r.Ok != (r.Key.Run == 1) {
+				t.Errorf("in another session %v", r)
+			}
+		}
+		if n := h.launcher.starts[batch(7)]; n != 0 {
+			t.Errorf("started %d times", n)
+		}
 	})
+}
+
+// TestRefusalWaits: a refusal that no session has taken yet goes out in the next one, which brings the
+// launch again at the same moment.
+func TestRefusalWaits(t *testing.T) {
+	inBubble(t, func(h *host, c *controller) {
+		h.launcher.set(func() {
+			h.launcher.hung, h.launcher.refuse = make(chan struct{}), &launch.Reply{Err: "no room", Cause: uint8(job.CauseNode)}
+		})
+		defer h.agent()()
+		s := c.session()
+		s.launch(batch(7))
+		time.Sleep(time.Second)
+		c.set(func() { c.shut = true })
+		close(s.hangup)
+		time.Sleep(time.Second)
+		h.launcher.set(func() { close(h.launcher.hung); h.launcher.hung = nil })
+		time.Sleep(time.Second)
+		h.launcher.set(func() { h.launcher.refuse = nil })
+		c.set(func() { c.shut = false })
+		s = c.session()
+		s.launch(batch(7))
+		time.Sleep(time.Minute)
+		answers := 0
+		for len(s.msgs) > 0 {
+			for _, r := range (<-s.msgs).GetLaunched().GetResults() {
+				// The session that was turned away has told that the run is here: then it is one that has ended.
+				if answers++; r.Ok && r.Cause != nodepb.LaunchResult_DUPLICATE {
+					t.Errorf("result %v", r)
+				}
+			}
+		}
+		if n := h.launcher.starts[batch(7)]; n != 0 || answers == 0 {
+			t.Errorf("started %d times, %d answers", n, answers)
+		}
+	})
+}
+
+// TestRefusalsAreBounded: what waits to go out is known, what is older than that may be forgotten.
+func TestRefusalsAreBounded(t *testing.T) {
+	var f refusals
+	long := failure(batch(1), strings.Repeat("x", 5000), nodepb.LaunchResult_NODE)
+	for n := range uint32(3 * maxRefused) {
+		f.add(batch(n), long)
+		f.add(batch(n), long)
+	}
+	last := f.answers[batch(3*maxRefused-1)]
+	if len(f.answers) != maxRefused || len(f.ring) != maxRefused || last == nil || len(last.Error) > maxRefusal || f.answers[batch(3*maxRefused-maxAnswers)] == nil {
+		t.Errorf("%d answers, a ring of %d, the last %v", len(f.answers), len(f.ring), last)
+	}
 }
 
 func TestLauncherAway(t *testing.T) {
