@@ -2,6 +2,7 @@ package leader
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/tensorgrid/tensorgrid/api/logpb"
@@ -86,6 +87,18 @@ func (q *intake) take() (said []*offer, passed bool) {
 	return head, passed
 }
 
+// withdraw takes an offer back; false: it has been taken.
+func (q *intake) withdraw(o *offer) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	i := slices.Index(q.waiting, o)
+	if i < 0 {
+		return false
+	}
+	q.waiting = slices.Delete(q.waiting, i, i+1)
+	return true
+}
+
 // settle answers the offers of one proposal.
 func settle(said []*offer, err error) {
 	for _, o := range said {
@@ -100,7 +113,8 @@ func commandsOf(said []*offer) (cmds []*logpb.Command) {
 	return cmds
 }
 
-// offer puts commands into the log, through the plan loop where that takes them.
+// offer puts commands into the log, through the plan loop where that takes them. When it returns nothing of
+// them waits here any more: they are in the log, on their way into it, or dropped.
 func (l *Leader) offer(ctx context.Context, t *term, cmds []*logpb.Command) error {
 	o := &offer{cmds: cmds, done: make(chan error, 1)}
 	if !t.intake.add(o) {
@@ -113,6 +127,14 @@ func (l *Leader) offer(ctx context.Context, t *term, cmds []*logpb.Command) erro
 		return err
 	case <-t.ctx.Done():
 	case <-ctx.Done():
+		if t.intake.withdraw(o) {
+			return ctx.Err()
+		}
+		select { // it is in a round of the plan loop's
+		case err := <-o.done:
+			return err
+		case <-t.ctx.Done():
+		}
 	}
 	select {
 	case err := <-o.done:

@@ -78,6 +78,7 @@ type Leader struct {
 	term     *term         // nil while this controller does not lead
 	news     chan struct{} // closed when term changes
 	sessions map[string]*session
+	turns    map[string]*turn // by node; they outlive terms
 }
 
 // term is one time of leading.
@@ -105,7 +106,7 @@ func New(d Deps) *Leader {
 		start := time.Now()
 		d.Elapsed = func() time.Duration { return time.Since(start) }
 	}
-	return &Leader{Deps: d, news: make(chan struct{}), sessions: map[string]*session{}}
+	return &Leader{Deps: d, news: make(chan struct{}), sessions: map[string]*session{}, turns: map[string]*turn{}}
 }
 
 // instant is the present in elapsed time. Instants are compared with each other only: they have no date.

@@ -105,14 +105,10 @@ func (l *Leader) proveLoop(t *term) {
 	}
 }
 
-// confirmed tells whether a majority says that this term lasts. A deposed leader's read may be answered
-// by its successor: so the term is looked at afterwards.
+// confirmed tells whether a majority says that this term lasts.
 func (l *Leader) confirmed(t *term) bool {
-	if _, err := l.Log.Read(t.ctx); err != nil || t.ctx.Err() != nil {
-		return false
-	}
-	_, self := l.Log.Leader()
-	return self && l.Log.Status().Term == t.number
+	_, err := l.proven(t.ctx, t)
+	return err == nil
 }
 
 // renewed notes that leases on the node are being renewed.

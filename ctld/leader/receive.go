@@ -201,8 +201,9 @@ func (s *session) killed(r *nodepb.KillResult) {
 
 // commit proposes what the agent said, in its order and as much at once as has come, and
 // acknowledges reports that are applied. Results are not looked at: a refusal by rule is an answer
-// to something the state has dealt with already.
+// to something the state has dealt with already. The turn ends with it.
 func (s *session) commit() {
+	defer s.endTurn()
 	late := time.NewTimer(time.Hour)
 	defer late.Stop()
 	for {
@@ -253,6 +254,7 @@ func (s *session) proposeAll(batch []saying) bool {
 			break
 		}
 		if !errors.Is(err, replica.ErrBusy) {
+			s.turn.doubt = true
 			s.end(err)
 			return false
 		}

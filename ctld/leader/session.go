@@ -39,6 +39,7 @@ type session struct {
 	t      *term
 	node   string
 	health *health
+	turn   *turn
 	stream stream
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -86,9 +87,7 @@ func (l *Leader) Session(st stream) error {
 	if t == nil {
 		return l.refer(st)
 	}
-	view := l.Log.View()
-	n := view.Node(caller.Name)
-	if n == nil {
+	if l.Log.View().Node(caller.Name) == nil {
 		return status.Errorf(codes.FailedPrecondition, "node %s is not in the configuration of cluster %s", caller.Name, l.Config().ClusterName)
 	}
 	s := l.open(t, st, caller.Name, hello)
@@ -96,15 +95,37 @@ func (l *Leader) Session(st stream) error {
 		return l.refer(st)
 	}
 	defer l.close(s)
-	if err := s.register(view, n, hello); err != nil {
+	if err := s.takeTurn(); err != nil {
 		return l.over(s, st, err)
 	}
-	if err := st.Send(l.welcome(t)); err != nil {
-		return err
+	if err := s.begin(hello); err != nil {
+		s.endTurn()
+		return l.over(s, st, err)
 	}
 	go s.receive()
 	go s.commit()
 	return l.over(s, st, s.drive())
+}
+
+// begin brings the state up to the hello, or the other way round, and welcomes the agent. What the session
+// does from then on follows from a state that is newer than the hello: a controller that was deposed and
+// does not know it must neither call a run unknown that its successor has started, nor send one that its
+// successor was told about.
+func (s *session) begin(hello *nodepb.Hello) error {
+	ctx, cancel := context.WithTimeout(s.ctx, awaitLeader)
+	defer cancel()
+	view, err := s.l.proven(ctx, s.t)
+	if err != nil {
+		return err
+	}
+	n := view.Node(s.node)
+	if n == nil {
+		return errGone
+	}
+	if err := s.register(view, n, hello); err != nil {
+		return err
+	}
+	return s.stream.Send(s.l.welcome(s.t))
 }
 
 // welcome is the leader's answer to a hello.
@@ -200,6 +221,7 @@ func (l *Leader) open(t *term, st stream, name string, hello *nodepb.Hello) *ses
 		s.cancel(errNotLeading)
 		return nil
 	}
+	s.turn = l.turnOf(name)
 	if older := l.sessions[name]; older != nil {
 		older.end(errReplaced)
 	}
@@ -248,23 +270,27 @@ func (l *Leader) over(s *session, st stream, err error) error {
 	return status.Error(codes.Unavailable, err.Error())
 }
 
-// register puts what the agent said of the node and its runs into the state where it differs.
+// register puts what the agent said of the node and its runs into the state where it differs. Where it
+// is not known what has become of an earlier session's words it is put there in any case: what was on
+// its way into the log before is in it then, or never will be.
 func (s *session) register(view state.Viewer, n *state.Node, hello *nodepb.Hello) error {
 	addr := ""
 	if p, ok := peer.FromContext(s.stream.Context()); ok && p.Addr != nil {
 		addr = p.Addr.String()
 	}
 	r := registerToLog(hello, addr)
-	if registered(n, r) && s.agrees(view, n) {
+	if !s.turn.doubt && registered(n, r) && s.agrees(view, n) {
 		return nil
 	}
 	results, err := s.l.propose(s.ctx, &logpb.Command{Of: &logpb.Command_RegisterNode{RegisterNode: r}})
 	if err != nil {
+		s.turn.doubt = true
 		return err
 	}
 	if refused := results[0].Refused; refused != nil {
 		s.l.Logger.Warn("registration refused", "node", s.node, "code", refused.Code, "why", refused.Why)
 	}
+	s.turn.doubt = false
 	return nil
 }
 
