@@ -147,24 +147,40 @@ func admitNodes(p *Partition, s *job.Spec, r *job.Request, nodes []Capacity) *Re
 	if refusal := f.parse(nodes); refusal != nil {
 		return refusal
 	}
-	need, tasks, most := max(r.MinNodes, p.MinNodes), r.Tasks, r.MaxNodes
+	named := uint32(len(f.required))
+	need, tasks, most := max(r.MinNodes, p.MinNodes, named), r.Tasks, r.MaxNodes
+	if s.MinNodes == 0 && s.MaxNodes == 0 && s.NTasks == 0 {
+		most = max(most, named) // the names say how many
+	}
+	switch {
+	case p.MaxNodes > 0 && named > p.MaxNodes:
+		return refuse("ESLURM_INVALID_NODE_COUNT", textNodeCount, "--nodelist names %d nodes, MaxNodes of partition %s is %d", named, p.Name, p.MaxNodes)
+	case most > 0 && named > most && s.MaxNodes == 0 && s.MinNodes == 0:
+		return refuse("ESLURM_INVALID_NODE_COUNT", textNodeCount, "--nodelist names %d nodes, %d tasks are on at most %d", named, tasks, most)
+	case most > 0 && named > most:
+		return refuse("ESLURM_INVALID_NODE_COUNT", textNodeCount, "--nodelist names %d nodes, at most %d were asked", named, most)
+	}
 	if p.MaxNodes > 0 && (most == 0 || p.MaxNodes < most) {
 		most = p.MaxNodes
 	}
 	if s.NTasks == 0 {
 		tasks = 0 // they grow with the nodes
 	}
-	var holds []uint32
+	var holds, own []uint32 // own: of the named nodes, which the job takes in any case
 	count, sum := uint32(0), uint64(0)
 	for i := range nodes {
 		n := f.tasksOn(&nodes[i])
 		if n == 0 {
 			continue
 		}
-		holds = append(holds, n)
+		if slices.Contains(f.required, nodes[i].Name) {
+			own = append(own, n)
+		} else {
+			holds = append(holds, n)
+		}
 		count++
 		sum += uint64(n)
-		if count >= need && sum >= uint64(tasks) && (most == 0 || count <= most) {
+		if named == 0 && count >= need && sum >= uint64(tasks) && (most == 0 || count <= most) {
 			return nil
 		}
 	}
@@ -172,6 +188,7 @@ func admitNodes(p *Partition, s *job.Spec, r *job.Request, nodes []Capacity) *Re
 		return f.tooFew(need, count, nodes)
 	}
 	slices.SortFunc(holds, func(a, b uint32) int { return int(b) - int(a) })
+	holds = append(own, holds...)
 	if most > 0 && int(most) < len(holds) {
 		holds = holds[:most]
 	}
@@ -205,6 +222,8 @@ func (f *fitter) parse(nodes []Capacity) *Refusal {
 	if f.required, err = hostlist.Expand(f.s.NodeList); err != nil {
 		return refuse("ESLURM_INVALID_NODE_NAME", "Invalid node name specified", "--nodelist: %v", err)
 	}
+	slices.Sort(f.required)
+	f.required = slices.Compact(f.required)
 	for _, name := range f.required {
 		i := slices.IndexFunc(nodes, func(c Capacity) bool { return c.Name == name })
 		if i < 0 {

@@ -199,9 +199,6 @@ func (s *sim) never(j *state.Job) bool {
 		if p == nil || p.State != "UP" {
 			continue
 		}
-		if p.MaxNodes > 0 && j.Spec.NodeList != "" {
-			continue // Admit does not count the named nodes into MaxNodes
-		}
 		var nodes []partitions.Capacity
 		for _, n := range p.Nodes {
 			if c := s.view.Node(n); c != nil && !c.Removed {
