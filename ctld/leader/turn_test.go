@@ -120,7 +120,7 @@ func (b *bench) slowly(name string) (*Leader, *slowLog) {
 
 func (a *agent) refuse(k *nodepb.StepKey) {
 	a.say(&nodepb.AgentMessage{Of: &nodepb.AgentMessage_Launched{Launched: &nodepb.LaunchResults{Results: []*nodepb.LaunchResult{
-		{Key: k, Error: "no room", Cause: nodepb.LaunchResult_CREDENTIAL}}}}})
+		{Key: k, Error: "no room", Cause: nodepb.LaunchResult_NODE}}}}})
 	synctest.Wait()
 }
 
