@@ -45,8 +45,8 @@ func TestPass(t *testing.T) {
 	if _, _, err := in.Next(); err == nil || !strings.Contains(err.Error(), "more than 8 descriptors") {
 		t.Errorf("9 descriptors: %v", err)
 	}
-	if now := openFiles(t); now != before {
-		t.Errorf("%d descriptors are open, %d were", now, before)
+	if now := openFiles(t); now > before {
+		t.Errorf("%d descriptors are open, %d were", now, before) // fewer: what an earlier test left to the collector
 	}
 	if err := launch.Pass(pair[0], make([]byte, launch.MaxFrame+1)); err == nil || !strings.Contains(err.Error(), "over MaxFrame") {
 		t.Errorf("a message over the limit: %v", err)
