@@ -112,6 +112,7 @@ func benchBody(load benchLoad) raftbench.Body {
 			Listener: newTLSListener(c.Listener, id.Server(authn.RoleCtld)), Dial: tlsDialer(id.Client(authn.RoleCtld)),
 			Peers: func(string) (peerpb.PeerClient, error) { return nil, replica.ErrNoLeader },
 			Now:   time.Now, Logger: quiet(),
+			Bootstrap: true, // nobody answers here for the others
 		}, fsm.New(state.New()))
 		if err != nil {
 			return nil, err
