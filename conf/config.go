@@ -116,12 +116,81 @@ type Config struct {
 	// How much the daemons log: error, info or debug. Slurm's verbose and debug2 to debug5 are taken too.
 	LogLevel string `conf:"SlurmctldDebug,word:quiet|fatal|error|info|verbose|debug|debug2|debug3|debug4|debug5,info,restart"`
 
+	// How waiting jobs are ranked. multifactor: Slurm's weighted sum; while no PriorityWeight is set that is
+	// the order of submission. expansion: by (waited + time limit) / time limit, with a bound on starvation.
+	// fcfs: in the order of submission. Slurm's priority/multifactor and priority/basic (fcfs) are taken too.
+	PriorityType string `conf:"PriorityType,word:multifactor|priority/multifactor|expansion|fcfs|priority/basic,multifactor,reload"`
+	// Weight of the time a job has been eligible.
+	PriorityWeightAge uint32 `conf:"PriorityWeightAge,count,0,reload"`
+	// Weight of the association's own priority.
+	PriorityWeightAssoc uint32 `conf:"PriorityWeightAssoc,count,0,reload"`
+	// Weight of fair share.
+	PriorityWeightFairshare uint32 `conf:"PriorityWeightFairshare,count,0,reload"`
+	// Weight of the job's size.
+	PriorityWeightJobSize uint32 `conf:"PriorityWeightJobSize,count,0,reload"`
+	// Weight of the partition's PriorityJobFactor.
+	PriorityWeightPartition uint32 `conf:"PriorityWeightPartition,count,0,reload"`
+	// Weight of the QOS's priority.
+	PriorityWeightQOS uint32 `conf:"PriorityWeightQOS,count,0,reload"`
+	// Weights of what a job asks for: CPU=1000,Mem=2000,GRES/gpu=3000.
+	PriorityWeightTRES []string `conf:"PriorityWeightTRES,list,,reload"`
+	// Weight of a job's bid (gsub --bid). At most PriorityWeightAge and PriorityWeightFairshare together, so
+	// that these always overtake it.
+	PriorityWeightBid uint32 `conf:"PriorityWeightBid,count,0,reload"`
+	// The age at which a job's age factor is 1.
+	PriorityMaxAge int64 `conf:"PriorityMaxAge,timelimit,7-0,reload"`
+	// How long it takes until past usage counts half. 0 = it never fades; see PriorityUsageResetPeriod.
+	PriorityDecayHalfLife int64 `conf:"PriorityDecayHalfLife,timelimit,7-0,reload"`
+	// How often usage is charged and faded.
+	PriorityCalcPeriod int64 `conf:"PriorityCalcPeriod,timelimit,5,reload"`
+	// When usage is forgotten, where it does not fade.
+	PriorityUsageResetPeriod string `conf:"PriorityUsageResetPeriod,word:NONE|NOW|DAILY|WEEKLY|MONTHLY|QUARTERLY|YEARLY,NONE,reload"`
+	// Small jobs, not large ones, have the higher size factor.
+	PriorityFavorSmall bool `conf:"PriorityFavorSmall,bool,NO,reload"`
+	// Comma list of ACCRUE_ALWAYS, CALCULATE_RUNNING, DEPTH_OBLIVIOUS, NO_FAIR_TREE, INCR_ONLY, MAX_TRES,
+	// MAX_TRES_GRES, NO_NORMAL_ALL, NO_NORMAL_ASSOC, NO_NORMAL_PART, NO_NORMAL_QOS, NO_NORMAL_TRES,
+	// SMALL_RELATIVE_TO_TIME.
+	PriorityFlags []string `conf:"PriorityFlags,list,,reload"`
+	// Dampens the classic fair share formula (PriorityFlags=NO_FAIR_TREE).
+	FairShareDampeningFactor uint32 `conf:"FairShareDampeningFactor,count,1,reload"`
+	// What of accounting is enforced, comma list of associations (a job needs one), limits, qos, safe (a job
+	// starts only if it can end within its limits), all. Each includes associations.
+	AccountingStorageEnforce []string `conf:"AccountingStorageEnforce,list,,reload"`
+	// Who may take resources from running jobs: preempt/none nobody, preempt/partition_prio jobs of a higher
+	// partition tier, preempt/qos jobs of a QOS whose Preempt list names the other's.
+	PreemptType string `conf:"PreemptType,word:preempt/none|preempt/partition_prio|preempt/qos|none|partition_prio|qos,preempt/none,reload"`
+	// What happens to jobs that make room: OFF, CANCEL, REQUEUE or SUSPEND. Partitions and QOS may differ.
+	PreemptMode []string `conf:"PreemptMode,list,OFF,reload"`
+	// How long a job runs before it may have to make room.
+	PreemptExemptTime int64 `conf:"PreemptExemptTime,timelimit,0,reload"`
+	// Comma list of youngest_first (of equal cost, the job that started last makes room first), send_user_signal
+	// (a job's --signal is sent when it is chosen), min_exempt_priority=N.
+	PreemptParameters []string `conf:"PreemptParameters,list,,reload"`
+	// Comma list of options for the scheduler: promises=N (waiting jobs of a partition whose start is promised;
+	// 0 = open mode, the first one's is reserved and only estimated), backfill=priority|shortest|off (which jobs
+	// go ahead), estimates=user|corrected (by what the user's last jobs took; for the order only),
+	// starvation=TIME (policy expansion: a job that waited so long goes first), bf_window=MIN, bf_max_job_test=N,
+	// max_sched_work=N and partition_sched_work=N (bounds of one round, in nodes looked at; 0 = none),
+	// bf_max_job_user=N, requeue_delay, kill_invalid_depend.
+	SchedulerParameters []string `conf:"SchedulerParameters,list,,reload"`
+	// Licenses of the cluster: matlab:10,ansys:4.
+	Licenses []string `conf:"Licenses,list,,reload"`
+	// Comma list of kill_invalid_depend, disable_remote_singleton, max_depend_depth=N.
+	DependencyParameters []string `conf:"DependencyParameters,list,,reload"`
+	// How nodes are connected: topology/flat, or topology/tree or topology/block with SwitchName or BlockName
+	// lines, here or in topology.conf beside this file.
+	TopologyPlugin string `conf:"TopologyPlugin,word:topology/flat|topology/default|topology/none|topology/tree|topology/block|flat|tree|block,topology/flat,reload"`
+	// Sizes of aggregated blocks, in nodes: 4,16.
+	BlockSizes []string `conf:"BlockSizes,list,,reload"`
+
 	// The replicas, one ControllerName (or SlurmctldHost) line each: 1, 3 or 5; up to 7 while some join.
 	Controllers []Controller
 	// The compute nodes, NodeName lines with hostlists unfolded, in the file's order.
 	Nodes []Node
 	// The partitions in the file's order.
 	Partitions []Partition
+	// Switches and blocks, SwitchName and BlockName lines of this file or topology.conf, in order.
+	Switches []Switch
 
 	// Ignored lists keys of a site's slurm.conf that have no meaning here, with where they stand.
 	Ignored []Note
@@ -227,8 +296,26 @@ type Partition struct {
 	DenyAccounts []string `conf:"DenyAccounts,list,,reload"`
 	// QOS that may use it. Default: all.
 	AllowQOS []string `conf:"AllowQos,list,,reload"`
-	// NO, or EXCLUSIVE: each job gets whole nodes. YES and FORCE are refused.
-	OverSubscribe string `conf:"OverSubscribe,word:NO|EXCLUSIVE,NO,reload"`
+	// QOS that may not.
+	DenyQOS []string `conf:"DenyQos,list,,reload"`
+	// The QOS whose limits hold for every job here, before those of the job's own QOS.
+	QOS string `conf:"QOS,string,,reload"`
+	// NO, or EXCLUSIVE: each job gets whole nodes. YES and FORCE:1 are taken as NO: no CPU is given twice.
+	OverSubscribe string `conf:"OverSubscribe,word:NO|EXCLUSIVE|YES|YES:1|FORCE:1,NO,reload"`
+	// Only jobs of one user at a time on each node.
+	ExclusiveUser bool `conf:"ExclusiveUser,bool,NO,reload"`
+	// The nodes with the fewest CPUs in use come first.
+	LLN bool `conf:"LLN,bool,NO,reload"`
+	// The most CPUs of each node that jobs here may have together.
+	MaxCPUsPerNode uint32 `conf:"MaxCPUsPerNode,count,UNLIMITED,reload"`
+	// Jobs need a reservation.
+	ReqResv bool `conf:"ReqResv,bool,NO,reload"`
+	// What happens to jobs here that make room: OFF, CANCEL, REQUEUE or SUSPEND. Default: the cluster's PreemptMode.
+	PreemptMode []string `conf:"PreemptMode,list,,reload"`
+	// How long jobs here that make room have to end by themselves, after CONT and TERM.
+	GraceTime time.Duration `conf:"GraceTime,seconds,0,reload"`
+	// What usage is counted in: CPU=1.0,Mem=0.25G,GRES/gpu=2.0. Default: CPUs.
+	TRESBillingWeights []string `conf:"TRESBillingWeights,list,,reload"`
 	// How long a job here that may be requeued, whether it asked for that or not, outlives the last word
 	// of a leader. 0 = no job here is ended by lease. Default: the rule of the cluster's JobLease.
 	JobLease Lease `conf:"JobLease,lease,,reload"`
@@ -241,6 +328,20 @@ type Partition struct {
 	SharedFS bool `conf:"SharedFS,bool,YES,reload"`
 	// Root may not submit.
 	DisableRootJobs bool `conf:"DisableRootJobs,bool,NO,reload"`
+}
+
+// Switch is a SwitchName or BlockName line. Lists are hostlists.
+type Switch struct {
+	// The switch's name.
+	Name string `conf:"SwitchName,hostlist,,reload"`
+	// The switches below it.
+	Switches string `conf:"Switches,string,,reload"`
+	// The nodes at it.
+	Nodes string `conf:"Nodes,string,,reload"`
+	// Kept for a site's file.
+	LinkSpeed string `conf:"LinkSpeed,string,,reload"`
+	// It is a BlockName line.
+	Block bool
 }
 
 // Lease is JobLease of a partition line in ms. Its zero value says that the line does not set it.

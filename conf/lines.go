@@ -227,6 +227,8 @@ func (b *builder) finish() {
 	b.guards()
 	b.clashes()
 	b.resolvePartitions()
+	b.topology()
+	b.scheduling()
 }
 
 // leaseBeats is how many heartbeats a lease holds at least: one that is lost on the way must end no job.

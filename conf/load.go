@@ -60,6 +60,9 @@ func Load(path string) (*Config, error) {
 	for _, rec := range r.records {
 		b.record(rec)
 	}
+	if err := b.topologyFile(); err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
 	b.finish()
 	if len(r.problems) > 0 {
 		slices.SortStableFunc(r.problems, func(a, b Note) int {
@@ -132,6 +135,7 @@ type builder struct {
 	node     lineKind[Node]
 	part     lineKind[Partition]
 	ctl      lineKind[Controller]
+	switches lineKind[Switch]
 	nodeAt   map[string]Note
 	partAt   map[string]Note
 	ctlAt    map[string]Note
@@ -179,6 +183,7 @@ func newBuilder(r *reader, path string) *builder {
 	b.strict = !strings.HasPrefix(filepath.Base(path), "slurm")
 	setDefaults(b.cfg, b.top)
 	b.node, b.part, b.ctl = newLineKind[Node](), newLineKind[Partition](), newLineKind[Controller]()
+	b.switches = newLineKind[Switch]()
 	b.nodeAt, b.partAt, b.ctlAt = map[string]Note{}, map[string]Note{}, map[string]Note{}
 	return b
 }
@@ -195,6 +200,8 @@ func (b *builder) record(rec record) {
 		b.partitionLine(rec)
 	case "controllername":
 		b.controllerLine(rec)
+	case "switchname", "blockname":
+		b.switchLine(rec)
 	case "downnodes", "nodeset", "frontendname":
 		b.cfg.Ignored = append(b.cfg.Ignored, Note{rec.file, rec.line, rec.pairs[0].key + " lines have no effect"})
 	default:
@@ -247,8 +254,6 @@ func fill[T any](b *builder, rec record, kind lineKind[T], dst *T) {
 			name = "cpus"
 		case "feature":
 			name = "features"
-		case "allowqos":
-			name = strings.ToLower("AllowQos")
 		case "shared":
 			name = "oversubscribe"
 		}

@@ -135,7 +135,7 @@ PartitionName=other Nodes=node1
 	for _, n := range c.Ignored {
 		got = append(got, n.String())
 	}
-	for _, want := range []string{":4: SlurmUser", ":6: AuthType", ":10: NoSuchKeyAtAll", ":15: DownNodes", ":16: QOS", "SlurmctldHost=backup has no effect"} {
+	for _, want := range []string{":4: SlurmUser", ":6: AuthType", ":10: NoSuchKeyAtAll", ":15: DownNodes", "SlurmctldHost=backup has no effect"} {
 		if !strings.Contains(strings.Join(got, "\n"), want) {
 			t.Errorf("nothing ignored has %q in\n%s", want, strings.Join(got, "\n"))
 		}

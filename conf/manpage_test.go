@@ -70,7 +70,7 @@ are put into force by
 the others need a restart of the daemon that reads them.
 `)
 	for _, s := range []struct{ name, title string }{
-		{"Config", "KEYS"}, {"Controller", "CONTROLLERS"}, {"Node", "NODES"}, {"Partition", "PARTITIONS"},
+		{"Config", "KEYS"}, {"Controller", "CONTROLLERS"}, {"Node", "NODES"}, {"Partition", "PARTITIONS"}, {"Switch", "SWITCHES"},
 	} {
 		fmt.Fprintf(&b, ".SH %s\n", s.title)
 		section(&b, file, s.name)

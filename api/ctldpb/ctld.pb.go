@@ -661,6 +661,7 @@ type SubmitRequest struct {
 	Spec          *JobSpec               `protobuf:"bytes,2,opt,name=spec,proto3" json:"spec,omitempty"`
 	TestOnly      bool                   `protobuf:"varint,3,opt,name=test_only,json=testOnly,proto3" json:"test_only,omitempty"`
 	Uid           uint32                 `protobuf:"varint,4,opt,name=uid,proto3" json:"uid,omitempty"` // 0 = the caller; root may submit for others (--uid)
+	Het           []*JobSpec             `protobuf:"bytes,5,rep,name=het,proto3" json:"het,omitempty"`  // further components of a heterogeneous job; spec is the first
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -723,11 +724,19 @@ func (x *SubmitRequest) GetUid() uint32 {
 	return 0
 }
 
+func (x *SubmitRequest) GetHet() []*JobSpec {
+	if x != nil {
+		return x.Het
+	}
+	return nil
+}
+
 type SubmitResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	JobId         uint32                 `protobuf:"varint,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
 	Warnings      []string               `protobuf:"bytes,2,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	TestResult    string                 `protobuf:"bytes,3,opt,name=test_result,json=testResult,proto3" json:"test_result,omitempty"` // text for --test-only
+	Explanation   *JobExplanation        `protobuf:"bytes,5,opt,name=explanation,proto3" json:"explanation,omitempty"`                 // of --test-only
 	Duplicate     bool                   `protobuf:"varint,4,opt,name=duplicate,proto3" json:"duplicate,omitempty"`                    // the key was known; this is the first answer again
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -782,6 +791,13 @@ func (x *SubmitResponse) GetTestResult() string {
 		return x.TestResult
 	}
 	return ""
+}
+
+func (x *SubmitResponse) GetExplanation() *JobExplanation {
+	if x != nil {
+		return x.Explanation
+	}
+	return nil
 }
 
 func (x *SubmitResponse) GetDuplicate() bool {
@@ -1532,6 +1548,17 @@ type Job struct {
 	FailedNode      string                 `protobuf:"bytes,44,opt,name=failed_node,json=failedNode,proto3" json:"failed_node,omitempty"`
 	Requeue         bool                   `protobuf:"varint,45,opt,name=requeue,proto3" json:"requeue,omitempty"`
 	Steps           []*Step                `protobuf:"bytes,46,rep,name=steps,proto3" json:"steps,omitempty"`
+	StartPromised   bool                   `protobuf:"varint,47,opt,name=start_promised,json=startPromised,proto3" json:"start_promised,omitempty"` // start_ms of a waiting job is a promise, else an estimate
+	HetJobId        uint32                 `protobuf:"varint,48,opt,name=het_job_id,json=hetJobId,proto3" json:"het_job_id,omitempty"`              // first component of its heterogeneous job; 0 = none
+	HetOffset       uint32                 `protobuf:"varint,49,opt,name=het_offset,json=hetOffset,proto3" json:"het_offset,omitempty"`
+	HetIds          string                 `protobuf:"bytes,50,opt,name=het_ids,json=hetIds,proto3" json:"het_ids,omitempty"`           // "12-14"
+	PreemptMs       int64                  `protobuf:"varint,51,opt,name=preempt_ms,json=preemptMs,proto3" json:"preempt_ms,omitempty"` // when it was chosen to make room; 0 = it was not
+	DeadlineMs      int64                  `protobuf:"varint,52,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"`
+	CheckpointMs    int64                  `protobuf:"varint,53,opt,name=checkpoint_ms,json=checkpointMs,proto3" json:"checkpoint_ms,omitempty"`
+	SchedNodes      string                 `protobuf:"bytes,54,opt,name=sched_nodes,json=schedNodes,proto3" json:"sched_nodes,omitempty"` // nodes that it is promised
+	Licenses        string                 `protobuf:"bytes,55,opt,name=licenses,proto3" json:"licenses,omitempty"`
+	Reservation     string                 `protobuf:"bytes,56,opt,name=reservation,proto3" json:"reservation,omitempty"`
+	SuspendMs       int64                  `protobuf:"varint,57,opt,name=suspend_ms,json=suspendMs,proto3" json:"suspend_ms,omitempty"` // when it was suspended last
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1886,6 +1913,83 @@ func (x *Job) GetSteps() []*Step {
 		return x.Steps
 	}
 	return nil
+}
+
+func (x *Job) GetStartPromised() bool {
+	if x != nil {
+		return x.StartPromised
+	}
+	return false
+}
+
+func (x *Job) GetHetJobId() uint32 {
+	if x != nil {
+		return x.HetJobId
+	}
+	return 0
+}
+
+func (x *Job) GetHetOffset() uint32 {
+	if x != nil {
+		return x.HetOffset
+	}
+	return 0
+}
+
+func (x *Job) GetHetIds() string {
+	if x != nil {
+		return x.HetIds
+	}
+	return ""
+}
+
+func (x *Job) GetPreemptMs() int64 {
+	if x != nil {
+		return x.PreemptMs
+	}
+	return 0
+}
+
+func (x *Job) GetDeadlineMs() int64 {
+	if x != nil {
+		return x.DeadlineMs
+	}
+	return 0
+}
+
+func (x *Job) GetCheckpointMs() int64 {
+	if x != nil {
+		return x.CheckpointMs
+	}
+	return 0
+}
+
+func (x *Job) GetSchedNodes() string {
+	if x != nil {
+		return x.SchedNodes
+	}
+	return ""
+}
+
+func (x *Job) GetLicenses() string {
+	if x != nil {
+		return x.Licenses
+	}
+	return ""
+}
+
+func (x *Job) GetReservation() string {
+	if x != nil {
+		return x.Reservation
+	}
+	return ""
+}
+
+func (x *Job) GetSuspendMs() int64 {
+	if x != nil {
+		return x.SuspendMs
+	}
+	return 0
 }
 
 type Step struct {
@@ -5352,6 +5456,1888 @@ func (*RevokeJoinTokenResponse) Descriptor() ([]byte, []int) {
 	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{63}
 }
 
+// Clause is one condition of gacctmgr and scontrol: name, operator (=, +=, -=), value. A name without value has op "".
+type Clause struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Op            string                 `protobuf:"bytes,2,opt,name=op,proto3" json:"op,omitempty"`
+	Value         string                 `protobuf:"bytes,3,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Clause) Reset() {
+	*x = Clause{}
+	mi := &file_ctldpb_ctld_proto_msgTypes[64]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Clause) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Clause) ProtoMessage() {}
+
+func (x *Clause) ProtoReflect() protoreflect.Message {
+	mi := &file_ctldpb_ctld_proto_msgTypes[64]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Clause.ProtoReflect.Descriptor instead.
+func (*Clause) Descriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{64}
+}
+
+func (x *Clause) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Clause) GetOp() string {
+	if x != nil {
+		return x.Op
+	}
+	return ""
+}
+
+func (x *Clause) GetValue() string {
+	if x != nil {
+		return x.Value
+	}
+	return ""
+}
+
+type ChangeAccountingRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Verb          string                 `protobuf:"bytes,1,opt,name=verb,proto3" json:"verb,omitempty"`     // add, modify, delete
+	Entity        string                 `protobuf:"bytes,2,opt,name=entity,proto3" json:"entity,omitempty"` // account, user, qos, coordinator
+	Where         []*Clause              `protobuf:"bytes,3,rep,name=where,proto3" json:"where,omitempty"`
+	Set           []*Clause              `protobuf:"bytes,4,rep,name=set,proto3" json:"set,omitempty"`                      // add: everything, names included, stands here
+	DryRun        bool                   `protobuf:"varint,5,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"` // say what would change, change nothing
+	Key           string                 `protobuf:"bytes,6,opt,name=key,proto3" json:"key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeAccountingRequest) Reset() {
+	*x = ChangeAccountingRequest{}
+	mi := &file_ctldpb_ctld_proto_msgTypes[65]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeAccountingRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeAccountingRequest) ProtoMessage() {}
+
+func (x *ChangeAccountingRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ctldpb_ctld_proto_msgTypes[65]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeAccountingRequest.ProtoReflect.Descriptor instead.
+func (*ChangeAccountingRequest) Descriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{65}
+}
+
+func (x *ChangeAccountingRequest) GetVerb() string {
+	if x != nil {
+		return x.Verb
+	}
+	return ""
+}
+
+func (x *ChangeAccountingRequest) GetEntity() string {
+	if x != nil {
+		return x.Entity
+	}
+	return ""
+}
+
+func (x *ChangeAccountingRequest) GetWhere() []*Clause {
+	if x != nil {
+		return x.Where
+	}
+	return nil
+}
+
+func (x *ChangeAccountingRequest) GetSet() []*Clause {
+	if x != nil {
+		return x.Set
+	}
+	return nil
+}
+
+func (x *ChangeAccountingRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *ChangeAccountingRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+// ChangeAccountingResponse lists what changed, one line each, as gacctmgr prints it; none = nothing matched.
+type ChangeAccountingResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Changed       []string               `protobuf:"bytes,1,rep,name=changed,proto3" json:"changed,omitempty"`
+	Warnings      []string               `protobuf:"bytes,2,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeAccountingResponse) Reset() {
+	*x = ChangeAccountingResponse{}
+	mi := &file_ctldpb_ctld_proto_msgTypes[66]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeAccountingResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeAccountingResponse) ProtoMessage() {}
+
+func (x *ChangeAccountingResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ctldpb_ctld_proto_msgTypes[66]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeAccountingResponse.ProtoReflect.Descriptor instead.
+func (*ChangeAccountingResponse) Descriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{66}
+}
+
+func (x *ChangeAccountingResponse) GetChanged() []string {
+	if x != nil {
+		return x.Changed
+	}
+	return nil
+}
+
+func (x *ChangeAccountingResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
+type ListAccountingRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Read          *ReadOptions           `protobuf:"bytes,1,opt,name=read,proto3" json:"read,omitempty"`
+	Entity        string                 `protobuf:"bytes,2,opt,name=entity,proto3" json:"entity,omitempty"` // account, user, association, qos, coordinator, tres, cluster
+	Where         []*Clause              `protobuf:"bytes,3,rep,name=where,proto3" json:"where,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAccountingRequest) Reset() {
+	*x = ListAccountingRequest{}
+	mi := &file_ctldpb_ctld_proto_msgTypes[67]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAccountingRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAccountingRequest) ProtoMessage() {}
+
+func (x *ListAccountingRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ctldpb_ctld_proto_msgTypes[67]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAccountingRequest.ProtoReflect.Descriptor instead.
+func (*ListAccountingRequest) Descriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{67}
+}
+
+func (x *ListAccountingRequest) GetRead() *ReadOptions {
+	if x != nil {
+		return x.Read
+	}
+	return nil
+}
+
+func (x *ListAccountingRequest) GetEntity() string {
+	if x != nil {
+		return x.Entity
+	}
+	return ""
+}
+
+func (x *ListAccountingRequest) GetWhere() []*Clause {
+	if x != nil {
+		return x.Where
+	}
+	return nil
+}
+
+// AccountingRow is one row; its fields go by Slurm's names in lower case ("grptres" -> "cpu=4"). depth: of an account in the tree.
+type AccountingRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Fields        map[string]string      `protobuf:"bytes,1,rep,name=fields,proto3" json:"fields,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Depth         uint32                 `protobuf:"varint,2,opt,name=depth,proto3" json:"depth,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AccountingRow) Reset() {
+	*x = AccountingRow{}
+	mi := &file_ctldpb_ctld_proto_msgTypes[68]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AccountingRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AccountingRow) ProtoMessage() {}
+
+func (x *AccountingRow) ProtoReflect() protoreflect.Message {
+	mi := &file_ctldpb_ctld_proto_msgTypes[68]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AccountingRow.ProtoReflect.Descriptor instead.
+func (*AccountingRow) Descriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{68}
+}
+
+func (x *AccountingRow) GetFields() map[string]string {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
+}
+
+func (x *AccountingRow) GetDepth() uint32 {
+	if x != nil {
+		return x.Depth
+	}
+	return 0
+}
+
+type ListAccountingResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Info          *ReadInfo              `protobuf:"bytes,1,opt,name=info,proto3" json:"info,omitempty"`
+	Rows          []*AccountingRow       `protobuf:"bytes,2,rep,name=rows,proto3" json:"rows,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAccountingResponse) Reset() {
+	*x = ListAccountingResponse{}
+	mi := &file_ctldpb_ctld_proto_msgTypes[69]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAccountingResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAccountingResponse) ProtoMessage() {}
+
+func (x *ListAccountingResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ctldpb_ctld_proto_msgTypes[69]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAccountingResponse.ProtoReflect.Descriptor instead.
+func (*ListAccountingResponse) Descriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{69}
+}
+
+func (x *ListAccountingResponse) GetInfo() *ReadInfo {
+	if x != nil {
+		return x.Info
+	}
+	return nil
+}
+
+func (x *ListAccountingResponse) GetRows() []*AccountingRow {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+type ListSharesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Read          *ReadOptions           `protobuf:"bytes,1,opt,name=read,proto3" json:"read,omitempty"`
+	Accounts      []string               `protobuf:"bytes,2,rep,name=accounts,proto3" json:"accounts,omitempty"`
+	Users         []string               `protobuf:"bytes,3,rep,name=users,proto3" json:"users,omitempty"`
+	All           bool                   `protobuf:"varint,4,opt,name=all,proto3" json:"all,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSharesRequest) Reset() {
+	*x = ListSharesRequest{}
+	mi := &file_ctldpb_ctld_proto_msgTypes[70]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSharesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSharesRequest) ProtoMessage() {}
+
+func (x *ListSharesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ctldpb_ctld_proto_msgTypes[70]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSharesRequest.ProtoReflect.Descriptor instead.
+func (*ListSharesRequest) Descriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{70}
+}
+
+func (x *ListSharesRequest) GetRead() *ReadOptions {
+	if x != nil {
+		return x.Read
+	}
+	return nil
+}
+
+func (x *ListSharesRequest) GetAccounts() []string {
+	if x != nil {
+		return x.Accounts
+	}
+	return nil
+}
+
+func (x *ListSharesRequest) GetUsers() []string {
+	if x != nil {
+		return x.Users
+	}
+	return nil
+}
+
+func (x *ListSharesRequest) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
+}
+
+// ShareRow is one association: NaN stands for a value that has no meaning there.
+type ShareRow struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Account        string                 `protobuf:"bytes,1,opt,name=account,proto3" json:"account,omitempty"`
+	User           string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
+	Partition      string                 `protobuf:"bytes,3,opt,name=partition,proto3" json:"partition,omitempty"`
+	Depth          uint32                 `protobuf:"varint,4,opt,name=depth,proto3" json:"depth,omitempty"`
+	RawShares      int64                  `protobuf:"varint,5,opt,name=raw_shares,json=rawShares,proto3" json:"raw_shares,omitempty"` // -1 = parent
+	NormShares     float64                `protobuf:"fixed64,6,opt,name=norm_shares,json=normShares,proto3" json:"norm_shares,omitempty"`
+	RawUsage       int64                  `protobuf:"varint,7,opt,name=raw_usage,json=rawUsage,proto3" json:"raw_usage,omitempty"` // billing seconds, decayed
+	NormUsage      float64                `protobuf:"fixed64,8,opt,name=norm_usage,json=normUsage,proto3" json:"norm_usage,omitempty"`
+	EffectiveUsage float64                `protobuf:"fixed64,9,opt,name=effective_usage,json=effectiveUsage,proto3" json:"effective_usage,omitempty"`
+	LevelFs        float64                `protobuf:"fixed64,10,opt,name=level_fs,json=levelFs,proto3" json:"level_fs,omitempty"` // +Inf where nothing was used
+	FairShare      float64                `protobuf:"fixed64,11,opt,name=fair_share,json=fairShare,proto3" json:"fair_share,omitempty"`
+	GrpTresMins    string                 `protobuf:"bytes,12,opt,name=grp_tres_mins,json=grpTresMins,proto3" json:"grp_tres_mins,omitempty"`
+	TresRunMins    string                 `protobuf:"bytes,13,opt,name=tres_run_mins,json=tresRunMins,proto3" json:"tres_run_mins,omitempty"`
+	IsUser         bool                   `protobuf:"varint,14,opt,name=is_user,json=isUser,proto3" json:"is_user,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ShareRow) Reset() {
+	*x = ShareRow{}
+	mi := &file_ctldpb_ctld_proto_msgTypes[71]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShareRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShareRow) ProtoMessage() {}
+
+func (x *ShareRow) ProtoReflect() protoreflect.Message {
+	mi := &file_ctldpb_ctld_proto_msgTypes[71]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShareRow.ProtoReflect.Descriptor instead.
+func (*ShareRow) Descriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{71}
+}
+
+func (x *ShareRow) GetAccount() string {
+	if x != nil {
+		return x.Account
+	}
+	return ""
+}
+
+func (x *ShareRow) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *ShareRow) GetPartition() string {
+	if x != nil {
+		return x.Partition
+	}
+	return ""
+}
+
+func (x *ShareRow) GetDepth() uint32 {
+	if x != nil {
+		return x.Depth
+	}
+	return 0
+}
+
+func (x *ShareRow) GetRawShares() int64 {
+	if x != nil {
+		return x.RawShares
+	}
+	return 0
+}
+
+func (x *ShareRow) GetNormShares() float64 {
+	if x != nil {
+		return x.NormShares
+	}
+	return 0
+}
+
+func (x *ShareRow) GetRawUsage() int64 {
+	if x != nil {
+		return x.RawUsage
+	}
+	return 0
+}
+
+func (x *ShareRow) GetNormUsage() float64 {
+	if x != nil {
+		return x.NormUsage
+	}
+	return 0
+}
+
+func (x *ShareRow) GetEffectiveUsage() float64 {
+	if x != nil {
+		return x.EffectiveUsage
+	}
+	return 0
+}
+
+func (x *ShareRow) GetLevelFs() float64 {
+	if x != nil {
+		return x.LevelFs
+	}
+	return 0
+}
+
+func (x *ShareRow) GetFairShare() float64 {
+	if x != nil {
+		return x.FairShare
+	}
+	return 0
+}
+
+func (x *ShareRow) GetGrpTresMins() string {
+	if x != nil {
+		return x.GrpTresMins
+	}
+	return ""
+}
+
+func (x *ShareRow) GetTresRunMins() string {
+	if x != nil {
+		return x.TresRunMins
+	}
+	return ""
+}
+
+func (x *ShareRow) GetIsUser() bool {
+	if x != nil {
+		return x.IsUser
+	}
+	return false
+}
+
+type ListSharesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Info          *ReadInfo              `protobuf:"bytes,1,opt,name=info,proto3" json:"info,omitempty"`
+	Rows          []*ShareRow            `protobuf:"bytes,2,rep,name=rows,proto3" json:"rows,omitempty"`
+	FairTree      bool                   `protobuf:"varint,3,opt,name=fair_tree,json=fairTree,proto3" json:"fair_tree,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSharesResponse) Reset() {
+	*x = ListSharesResponse{}
+	mi := &file_ctldpb_ctld_proto_msgTypes[72]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSharesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSharesResponse) ProtoMessage() {}
+
+func (x *ListSharesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ctldpb_ctld_proto_msgTypes[72]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSharesResponse.ProtoReflect.Descriptor instead.
+func (*ListSharesResponse) Descriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{72}
+}
+
+func (x *ListSharesResponse) GetInfo() *ReadInfo {
+	if x != nil {
+		return x.Info
+	}
+	return nil
+}
+
+func (x *ListSharesResponse) GetRows() []*ShareRow {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+func (x *ListSharesResponse) GetFairTree() bool {
+	if x != nil {
+		return x.FairTree
+	}
+	return false
+}
+
+type ListPrioritiesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Read          *ReadOptions           `protobuf:"bytes,1,opt,name=read,proto3" json:"read,omitempty"`
+	JobIds        []string               `protobuf:"bytes,2,rep,name=job_ids,json=jobIds,proto3" json:"job_ids,omitempty"`
+	Users         []string               `protobuf:"bytes,3,rep,name=users,proto3" json:"users,omitempty"`
+	Partitions    []string               `protobuf:"bytes,4,rep,name=partitions,proto3" json:"partitions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPrioritiesRequest) Reset() {
+	*x = ListPrioritiesRequest{}
+	mi := &file_ctldpb_ctld_proto_msgTypes[73]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPrioritiesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPrioritiesRequest) ProtoMessage() {}
+
+func (x *ListPrioritiesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ctldpb_ctld_proto_msgTypes[73]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPrioritiesRequest.ProtoReflect.Descriptor instead.
+func (*ListPrioritiesRequest) Descriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{73}
+}
+
+func (x *ListPrioritiesRequest) GetRead() *ReadOptions {
+	if x != nil {
+		return x.Read
+	}
+	return nil
+}
+
+func (x *ListPrioritiesRequest) GetJobIds() []string {
+	if x != nil {
+		return x.JobIds
+	}
+	return nil
+}
+
+func (x *ListPrioritiesRequest) GetUsers() []string {
+	if x != nil {
+		return x.Users
+	}
+	return nil
+}
+
+func (x *ListPrioritiesRequest) GetPartitions() []string {
+	if x != nil {
+		return x.Partitions
+	}
+	return nil
+}
+
+// PriorityRow is one waiting job in one of its partitions. The terms are weighted; norm_* are the factors from 0 to 1.
+type PriorityRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	JobId         string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	Partition     string                 `protobuf:"bytes,2,opt,name=partition,proto3" json:"partition,omitempty"`
+	User          string                 `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
+	Account       string                 `protobuf:"bytes,4,opt,name=account,proto3" json:"account,omitempty"`
+	Qos           string                 `protobuf:"bytes,5,opt,name=qos,proto3" json:"qos,omitempty"`
+	Priority      int64                  `protobuf:"varint,6,opt,name=priority,proto3" json:"priority,omitempty"`
+	Site          int64                  `protobuf:"varint,7,opt,name=site,proto3" json:"site,omitempty"`
+	Age           float64                `protobuf:"fixed64,8,opt,name=age,proto3" json:"age,omitempty"`
+	Assoc         float64                `protobuf:"fixed64,9,opt,name=assoc,proto3" json:"assoc,omitempty"`
+	FairShare     float64                `protobuf:"fixed64,10,opt,name=fair_share,json=fairShare,proto3" json:"fair_share,omitempty"`
+	JobSize       float64                `protobuf:"fixed64,11,opt,name=job_size,json=jobSize,proto3" json:"job_size,omitempty"`
+	Part          float64                `protobuf:"fixed64,12,opt,name=part,proto3" json:"part,omitempty"`
+	QosTerm       float64                `protobuf:"fixed64,13,opt,name=qos_term,json=qosTerm,proto3" json:"qos_term,omitempty"`
+	Tres          float64                `protobuf:"fixed64,14,opt,name=tres,proto3" json:"tres,omitempty"`
+	TresTerms     string                 `protobuf:"bytes,15,opt,name=tres_terms,json=tresTerms,proto3" json:"tres_terms,omitempty"` // "cpu=12,mem=3"
+	Bid           float64                `protobuf:"fixed64,16,opt,name=bid,proto3" json:"bid,omitempty"`
+	Nice          int64                  `protobuf:"varint,17,opt,name=nice,proto3" json:"nice,omitempty"`
+	NormAge       float64                `protobuf:"fixed64,18,opt,name=norm_age,json=normAge,proto3" json:"norm_age,omitempty"`
+	NormAssoc     float64                `protobuf:"fixed64,19,opt,name=norm_assoc,json=normAssoc,proto3" json:"norm_assoc,omitempty"`
+	NormFairShare float64                `protobuf:"fixed64,20,opt,name=norm_fair_share,json=normFairShare,proto3" json:"norm_fair_share,omitempty"`
+	NormJobSize   float64                `protobuf:"fixed64,21,opt,name=norm_job_size,json=normJobSize,proto3" json:"norm_job_size,omitempty"`
+	NormPart      float64                `protobuf:"fixed64,22,opt,name=norm_part,json=normPart,proto3" json:"norm_part,omitempty"`
+	NormQos       float64                `protobuf:"fixed64,23,opt,name=norm_qos,json=normQos,proto3" json:"norm_qos,omitempty"`
+	NormBid       float64                `protobuf:"fixed64,24,opt,name=norm_bid,json=normBid,proto3" json:"norm_bid,omitempty"`
+	Policy        string                 `protobuf:"bytes,25,opt,name=policy,proto3" json:"policy,omitempty"`         // multifactor, expansion, fcfs
+	Expansion     float64                `protobuf:"fixed64,26,opt,name=expansion,proto3" json:"expansion,omitempty"` // expansion factor, with that policy
+	Starved       bool                   `protobuf:"varint,27,opt,name=starved,proto3" json:"starved,omitempty"`      // it waits past the starvation bound
+	Fixed         bool                   `protobuf:"varint,28,opt,name=fixed,proto3" json:"fixed,omitempty"`          // an administrator has set it
+	Place         uint64                 `protobuf:"varint,29,opt,name=place,proto3" json:"place,omitempty"`          // in line of its partition, from 1
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PriorityRow) Reset() {
+	*x = PriorityRow{}
+	mi := &file_ctldpb_ctld_proto_msgTypes[74]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PriorityRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PriorityRow) ProtoMessage() {}
+
+func (x *PriorityRow) ProtoReflect() protoreflect.Message {
+	mi := &file_ctldpb_ctld_proto_msgTypes[74]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PriorityRow.ProtoReflect.Descriptor instead.
+func (*PriorityRow) Descriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{74}
+}
+
+func (x *PriorityRow) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+func (x *PriorityRow) GetPartition() string {
+	if x != nil {
+		return x.Partition
+	}
+	return ""
+}
+
+func (x *PriorityRow) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *PriorityRow) GetAccount() string {
+	if x != nil {
+		return x.Account
+	}
+	return ""
+}
+
+func (x *PriorityRow) GetQos() string {
+	if x != nil {
+		return x.Qos
+	}
+	return ""
+}
+
+func (x *PriorityRow) GetPriority() int64 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
+func (x *PriorityRow) GetSite() int64 {
+	if x != nil {
+		return x.Site
+	}
+	return 0
+}
+
+func (x *PriorityRow) GetAge() float64 {
+	if x != nil {
+		return x.Age
+	}
+	return 0
+}
+
+func (x *PriorityRow) GetAssoc() float64 {
+	if x != nil {
+		return x.Assoc
+	}
+	return 0
+}
+
+func (x *PriorityRow) GetFairShare() float64 {
+	if x != nil {
+		return x.FairShare
+	}
+	return 0
+}
+
+func (x *PriorityRow) GetJobSize() float64 {
+	if x != nil {
+		return x.JobSize
+	}
+	return 0
+}
+
+func (x *PriorityRow) GetPart() float64 {
+	if x != nil {
+		return x.Part
+	}
+	return 0
+}
+
+func (x *PriorityRow) GetQosTerm() float64 {
+	if x != nil {
+		return x.QosTerm
+	}
+	return 0
+}
+
+func (x *PriorityRow) GetTres() float64 {
+	if x != nil {
+		return x.Tres
+	}
+	return 0
+}
+
+func (x *PriorityRow) GetTresTerms() string {
+	if x != nil {
+		return x.TresTerms
+	}
+	return ""
+}
+
+func (x *PriorityRow) GetBid() float64 {
+	if x != nil {
+		return x.Bid
+	}
+	return 0
+}
+
+func (x *PriorityRow) GetNice() int64 {
+	if x != nil {
+		return x.Nice
+	}
+	return 0
+}
+
+func (x *PriorityRow) GetNormAge() float64 {
+	if x != nil {
+		return x.NormAge
+	}
+	return 0
+}
+
+func (x *PriorityRow) GetNormAssoc() float64 {
+	if x != nil {
+		return x.NormAssoc
+	}
+	return 0
+}
+
+func (x *PriorityRow) GetNormFairShare() float64 {
+	if x != nil {
+		return x.NormFairShare
+	}
+	return 0
+}
+
+func (x *PriorityRow) GetNormJobSize() float64 {
+	if x != nil {
+		return x.NormJobSize
+	}
+	return 0
+}
+
+func (x *PriorityRow) GetNormPart() float64 {
+	if x != nil {
+		return x.NormPart
+	}
+	return 0
+}
+
+func (x *PriorityRow) GetNormQos() float64 {
+	if x != nil {
+		return x.NormQos
+	}
+	return 0
+}
+
+func (x *PriorityRow) GetNormBid() float64 {
+	if x != nil {
+		return x.NormBid
+	}
+	return 0
+}
+
+func (x *PriorityRow) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *PriorityRow) GetExpansion() float64 {
+	if x != nil {
+		return x.Expansion
+	}
+	return 0
+}
+
+func (x *PriorityRow) GetStarved() bool {
+	if x != nil {
+		return x.Starved
+	}
+	return false
+}
+
+func (x *PriorityRow) GetFixed() bool {
+	if x != nil {
+		return x.Fixed
+	}
+	return false
+}
+
+func (x *PriorityRow) GetPlace() uint64 {
+	if x != nil {
+		return x.Place
+	}
+	return 0
+}
+
+type ListPrioritiesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Info          *ReadInfo              `protobuf:"bytes,1,opt,name=info,proto3" json:"info,omitempty"`
+	Rows          []*PriorityRow         `protobuf:"bytes,2,rep,name=rows,proto3" json:"rows,omitempty"`
+	Weights       map[string]float64     `protobuf:"bytes,3,rep,name=weights,proto3" json:"weights,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
+	Policy        string                 `protobuf:"bytes,4,opt,name=policy,proto3" json:"policy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPrioritiesResponse) Reset() {
+	*x = ListPrioritiesResponse{}
+	mi := &file_ctldpb_ctld_proto_msgTypes[75]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPrioritiesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPrioritiesResponse) ProtoMessage() {}
+
+func (x *ListPrioritiesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ctldpb_ctld_proto_msgTypes[75]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPrioritiesResponse.ProtoReflect.Descriptor instead.
+func (*ListPrioritiesResponse) Descriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{75}
+}
+
+func (x *ListPrioritiesResponse) GetInfo() *ReadInfo {
+	if x != nil {
+		return x.Info
+	}
+	return nil
+}
+
+func (x *ListPrioritiesResponse) GetRows() []*PriorityRow {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+func (x *ListPrioritiesResponse) GetWeights() map[string]float64 {
+	if x != nil {
+		return x.Weights
+	}
+	return nil
+}
+
+func (x *ListPrioritiesResponse) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+type ExplainJobRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Read          *ReadOptions           `protobuf:"bytes,1,opt,name=read,proto3" json:"read,omitempty"`
+	JobId         string                 `protobuf:"bytes,2,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainJobRequest) Reset() {
+	*x = ExplainJobRequest{}
+	mi := &file_ctldpb_ctld_proto_msgTypes[76]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainJobRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainJobRequest) ProtoMessage() {}
+
+func (x *ExplainJobRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ctldpb_ctld_proto_msgTypes[76]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainJobRequest.ProtoReflect.Descriptor instead.
+func (*ExplainJobRequest) Descriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{76}
+}
+
+func (x *ExplainJobRequest) GetRead() *ReadOptions {
+	if x != nil {
+		return x.Read
+	}
+	return nil
+}
+
+func (x *ExplainJobRequest) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+type ExplainJobResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Info          *ReadInfo              `protobuf:"bytes,1,opt,name=info,proto3" json:"info,omitempty"`
+	Jobs          []*JobExplanation      `protobuf:"bytes,2,rep,name=jobs,proto3" json:"jobs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainJobResponse) Reset() {
+	*x = ExplainJobResponse{}
+	mi := &file_ctldpb_ctld_proto_msgTypes[77]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainJobResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainJobResponse) ProtoMessage() {}
+
+func (x *ExplainJobResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ctldpb_ctld_proto_msgTypes[77]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainJobResponse.ProtoReflect.Descriptor instead.
+func (*ExplainJobResponse) Descriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{77}
+}
+
+func (x *ExplainJobResponse) GetInfo() *ReadInfo {
+	if x != nil {
+		return x.Info
+	}
+	return nil
+}
+
+func (x *ExplainJobResponse) GetJobs() []*JobExplanation {
+	if x != nil {
+		return x.Jobs
+	}
+	return nil
+}
+
+// JobExplanation is the planner's answer for one waiting record, or for a request that was only tested.
+type JobExplanation struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	JobId         string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	State         string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`                        // Slurm's word
+	Detail        string                 `protobuf:"bytes,4,opt,name=detail,proto3" json:"detail,omitempty"`                        // one sentence
+	Needs         string                 `protobuf:"bytes,5,opt,name=needs,proto3" json:"needs,omitempty"`                          // what it asks for on how many nodes
+	Lacks         []string               `protobuf:"bytes,6,rep,name=lacks,proto3" json:"lacks,omitempty"`                          // "12 of 40 nodes have too few free CPUs (needs 8)"
+	BlockedBy     []string               `protobuf:"bytes,7,rep,name=blocked_by,json=blockedBy,proto3" json:"blocked_by,omitempty"` // reservations, promises to other jobs, limits with value and use
+	Ahead         uint64                 `protobuf:"varint,8,opt,name=ahead,proto3" json:"ahead,omitempty"`                         // jobs before it in its partition
+	Queue         uint64                 `protobuf:"varint,9,opt,name=queue,proto3" json:"queue,omitempty"`                         // jobs waiting in its partition
+	StartMs       int64                  `protobuf:"varint,10,opt,name=start_ms,json=startMs,proto3" json:"start_ms,omitempty"`     // 0 = not known
+	Promised      bool                   `protobuf:"varint,11,opt,name=promised,proto3" json:"promised,omitempty"`
+	Nodes         string                 `protobuf:"bytes,12,opt,name=nodes,proto3" json:"nodes,omitempty"` // where it would start
+	Cpus          uint32                 `protobuf:"varint,13,opt,name=cpus,proto3" json:"cpus,omitempty"`
+	Partition     string                 `protobuf:"bytes,14,opt,name=partition,proto3" json:"partition,omitempty"`
+	Advice        []string               `protobuf:"bytes,15,rep,name=advice,proto3" json:"advice,omitempty"` // what would let it start earlier
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobExplanation) Reset() {
+	*x = JobExplanation{}
+	mi := &file_ctldpb_ctld_proto_msgTypes[78]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobExplanation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobExplanation) ProtoMessage() {}
+
+func (x *JobExplanation) ProtoReflect() protoreflect.Message {
+	mi := &file_ctldpb_ctld_proto_msgTypes[78]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobExplanation.ProtoReflect.Descriptor instead.
+func (*JobExplanation) Descriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{78}
+}
+
+func (x *JobExplanation) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+func (x *JobExplanation) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *JobExplanation) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *JobExplanation) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
+func (x *JobExplanation) GetNeeds() string {
+	if x != nil {
+		return x.Needs
+	}
+	return ""
+}
+
+func (x *JobExplanation) GetLacks() []string {
+	if x != nil {
+		return x.Lacks
+	}
+	return nil
+}
+
+func (x *JobExplanation) GetBlockedBy() []string {
+	if x != nil {
+		return x.BlockedBy
+	}
+	return nil
+}
+
+func (x *JobExplanation) GetAhead() uint64 {
+	if x != nil {
+		return x.Ahead
+	}
+	return 0
+}
+
+func (x *JobExplanation) GetQueue() uint64 {
+	if x != nil {
+		return x.Queue
+	}
+	return 0
+}
+
+func (x *JobExplanation) GetStartMs() int64 {
+	if x != nil {
+		return x.StartMs
+	}
+	return 0
+}
+
+func (x *JobExplanation) GetPromised() bool {
+	if x != nil {
+		return x.Promised
+	}
+	return false
+}
+
+func (x *JobExplanation) GetNodes() string {
+	if x != nil {
+		return x.Nodes
+	}
+	return ""
+}
+
+func (x *JobExplanation) GetCpus() uint32 {
+	if x != nil {
+		return x.Cpus
+	}
+	return 0
+}
+
+func (x *JobExplanation) GetPartition() string {
+	if x != nil {
+		return x.Partition
+	}
+	return ""
+}
+
+func (x *JobExplanation) GetAdvice() []string {
+	if x != nil {
+		return x.Advice
+	}
+	return nil
+}
+
+type ChangeReservationRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Verb          string                 `protobuf:"bytes,1,opt,name=verb,proto3" json:"verb,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Set           []*Clause              `protobuf:"bytes,3,rep,name=set,proto3" json:"set,omitempty"`
+	Key           string                 `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeReservationRequest) Reset() {
+	*x = ChangeReservationRequest{}
+	mi := &file_ctldpb_ctld_proto_msgTypes[79]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeReservationRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeReservationRequest) ProtoMessage() {}
+
+func (x *ChangeReservationRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ctldpb_ctld_proto_msgTypes[79]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeReservationRequest.ProtoReflect.Descriptor instead.
+func (*ChangeReservationRequest) Descriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{79}
+}
+
+func (x *ChangeReservationRequest) GetVerb() string {
+	if x != nil {
+		return x.Verb
+	}
+	return ""
+}
+
+func (x *ChangeReservationRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ChangeReservationRequest) GetSet() []*Clause {
+	if x != nil {
+		return x.Set
+	}
+	return nil
+}
+
+func (x *ChangeReservationRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+type ChangeReservationResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Warnings      []string               `protobuf:"bytes,2,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeReservationResponse) Reset() {
+	*x = ChangeReservationResponse{}
+	mi := &file_ctldpb_ctld_proto_msgTypes[80]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeReservationResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeReservationResponse) ProtoMessage() {}
+
+func (x *ChangeReservationResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ctldpb_ctld_proto_msgTypes[80]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeReservationResponse.ProtoReflect.Descriptor instead.
+func (*ChangeReservationResponse) Descriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{80}
+}
+
+func (x *ChangeReservationResponse) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ChangeReservationResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
+type ListReservationsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Read          *ReadOptions           `protobuf:"bytes,1,opt,name=read,proto3" json:"read,omitempty"`
+	Names         []string               `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListReservationsRequest) Reset() {
+	*x = ListReservationsRequest{}
+	mi := &file_ctldpb_ctld_proto_msgTypes[81]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListReservationsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListReservationsRequest) ProtoMessage() {}
+
+func (x *ListReservationsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ctldpb_ctld_proto_msgTypes[81]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListReservationsRequest.ProtoReflect.Descriptor instead.
+func (*ListReservationsRequest) Descriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{81}
+}
+
+func (x *ListReservationsRequest) GetRead() *ReadOptions {
+	if x != nil {
+		return x.Read
+	}
+	return nil
+}
+
+func (x *ListReservationsRequest) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+type ListReservationsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Info          *ReadInfo              `protobuf:"bytes,1,opt,name=info,proto3" json:"info,omitempty"`
+	Reservations  []*Reservation         `protobuf:"bytes,2,rep,name=reservations,proto3" json:"reservations,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListReservationsResponse) Reset() {
+	*x = ListReservationsResponse{}
+	mi := &file_ctldpb_ctld_proto_msgTypes[82]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListReservationsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListReservationsResponse) ProtoMessage() {}
+
+func (x *ListReservationsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ctldpb_ctld_proto_msgTypes[82]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListReservationsResponse.ProtoReflect.Descriptor instead.
+func (*ListReservationsResponse) Descriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{82}
+}
+
+func (x *ListReservationsResponse) GetInfo() *ReadInfo {
+	if x != nil {
+		return x.Info
+	}
+	return nil
+}
+
+func (x *ListReservationsResponse) GetReservations() []*Reservation {
+	if x != nil {
+		return x.Reservations
+	}
+	return nil
+}
+
+type Reservation struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Name            string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	StartMs         int64                  `protobuf:"varint,2,opt,name=start_ms,json=startMs,proto3" json:"start_ms,omitempty"`
+	EndMs           int64                  `protobuf:"varint,3,opt,name=end_ms,json=endMs,proto3" json:"end_ms,omitempty"`
+	Nodes           string                 `protobuf:"bytes,4,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	NodeCount       uint32                 `protobuf:"varint,5,opt,name=node_count,json=nodeCount,proto3" json:"node_count,omitempty"`
+	CoreCount       uint32                 `protobuf:"varint,6,opt,name=core_count,json=coreCount,proto3" json:"core_count,omitempty"`
+	Features        string                 `protobuf:"bytes,7,opt,name=features,proto3" json:"features,omitempty"`
+	Partition       string                 `protobuf:"bytes,8,opt,name=partition,proto3" json:"partition,omitempty"`
+	Flags           []string               `protobuf:"bytes,9,rep,name=flags,proto3" json:"flags,omitempty"`
+	Tres            string                 `protobuf:"bytes,10,opt,name=tres,proto3" json:"tres,omitempty"`
+	Users           string                 `protobuf:"bytes,11,opt,name=users,proto3" json:"users,omitempty"`
+	Groups          string                 `protobuf:"bytes,12,opt,name=groups,proto3" json:"groups,omitempty"`
+	Accounts        string                 `protobuf:"bytes,13,opt,name=accounts,proto3" json:"accounts,omitempty"`
+	Licenses        string                 `protobuf:"bytes,14,opt,name=licenses,proto3" json:"licenses,omitempty"`
+	State           string                 `protobuf:"bytes,15,opt,name=state,proto3" json:"state,omitempty"` // ACTIVE, INACTIVE
+	Qos             string                 `protobuf:"bytes,16,opt,name=qos,proto3" json:"qos,omitempty"`
+	MaxStartDelayMs int64                  `protobuf:"varint,17,opt,name=max_start_delay_ms,json=maxStartDelayMs,proto3" json:"max_start_delay_ms,omitempty"`
+	Comment         string                 `protobuf:"bytes,18,opt,name=comment,proto3" json:"comment,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *Reservation) Reset() {
+	*x = Reservation{}
+	mi := &file_ctldpb_ctld_proto_msgTypes[83]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Reservation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Reservation) ProtoMessage() {}
+
+func (x *Reservation) ProtoReflect() protoreflect.Message {
+	mi := &file_ctldpb_ctld_proto_msgTypes[83]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Reservation.ProtoReflect.Descriptor instead.
+func (*Reservation) Descriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{83}
+}
+
+func (x *Reservation) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Reservation) GetStartMs() int64 {
+	if x != nil {
+		return x.StartMs
+	}
+	return 0
+}
+
+func (x *Reservation) GetEndMs() int64 {
+	if x != nil {
+		return x.EndMs
+	}
+	return 0
+}
+
+func (x *Reservation) GetNodes() string {
+	if x != nil {
+		return x.Nodes
+	}
+	return ""
+}
+
+func (x *Reservation) GetNodeCount() uint32 {
+	if x != nil {
+		return x.NodeCount
+	}
+	return 0
+}
+
+func (x *Reservation) GetCoreCount() uint32 {
+	if x != nil {
+		return x.CoreCount
+	}
+	return 0
+}
+
+func (x *Reservation) GetFeatures() string {
+	if x != nil {
+		return x.Features
+	}
+	return ""
+}
+
+func (x *Reservation) GetPartition() string {
+	if x != nil {
+		return x.Partition
+	}
+	return ""
+}
+
+func (x *Reservation) GetFlags() []string {
+	if x != nil {
+		return x.Flags
+	}
+	return nil
+}
+
+func (x *Reservation) GetTres() string {
+	if x != nil {
+		return x.Tres
+	}
+	return ""
+}
+
+func (x *Reservation) GetUsers() string {
+	if x != nil {
+		return x.Users
+	}
+	return ""
+}
+
+func (x *Reservation) GetGroups() string {
+	if x != nil {
+		return x.Groups
+	}
+	return ""
+}
+
+func (x *Reservation) GetAccounts() string {
+	if x != nil {
+		return x.Accounts
+	}
+	return ""
+}
+
+func (x *Reservation) GetLicenses() string {
+	if x != nil {
+		return x.Licenses
+	}
+	return ""
+}
+
+func (x *Reservation) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Reservation) GetQos() string {
+	if x != nil {
+		return x.Qos
+	}
+	return ""
+}
+
+func (x *Reservation) GetMaxStartDelayMs() int64 {
+	if x != nil {
+		return x.MaxStartDelayMs
+	}
+	return 0
+}
+
+func (x *Reservation) GetComment() string {
+	if x != nil {
+		return x.Comment
+	}
+	return ""
+}
+
+type ListLicensesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Read          *ReadOptions           `protobuf:"bytes,1,opt,name=read,proto3" json:"read,omitempty"`
+	Names         []string               `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListLicensesRequest) Reset() {
+	*x = ListLicensesRequest{}
+	mi := &file_ctldpb_ctld_proto_msgTypes[84]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListLicensesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListLicensesRequest) ProtoMessage() {}
+
+func (x *ListLicensesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ctldpb_ctld_proto_msgTypes[84]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListLicensesRequest.ProtoReflect.Descriptor instead.
+func (*ListLicensesRequest) Descriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{84}
+}
+
+func (x *ListLicensesRequest) GetRead() *ReadOptions {
+	if x != nil {
+		return x.Read
+	}
+	return nil
+}
+
+func (x *ListLicensesRequest) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+type License struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Total         uint64                 `protobuf:"varint,2,opt,name=total,proto3" json:"total,omitempty"`
+	Used          uint64                 `protobuf:"varint,3,opt,name=used,proto3" json:"used,omitempty"`
+	Reserved      uint64                 `protobuf:"varint,4,opt,name=reserved,proto3" json:"reserved,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *License) Reset() {
+	*x = License{}
+	mi := &file_ctldpb_ctld_proto_msgTypes[85]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *License) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*License) ProtoMessage() {}
+
+func (x *License) ProtoReflect() protoreflect.Message {
+	mi := &file_ctldpb_ctld_proto_msgTypes[85]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use License.ProtoReflect.Descriptor instead.
+func (*License) Descriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{85}
+}
+
+func (x *License) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *License) GetTotal() uint64 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+func (x *License) GetUsed() uint64 {
+	if x != nil {
+		return x.Used
+	}
+	return 0
+}
+
+func (x *License) GetReserved() uint64 {
+	if x != nil {
+		return x.Reserved
+	}
+	return 0
+}
+
+type ListLicensesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Info          *ReadInfo              `protobuf:"bytes,1,opt,name=info,proto3" json:"info,omitempty"`
+	Licenses      []*License             `protobuf:"bytes,2,rep,name=licenses,proto3" json:"licenses,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListLicensesResponse) Reset() {
+	*x = ListLicensesResponse{}
+	mi := &file_ctldpb_ctld_proto_msgTypes[86]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListLicensesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListLicensesResponse) ProtoMessage() {}
+
+func (x *ListLicensesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ctldpb_ctld_proto_msgTypes[86]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListLicensesResponse.ProtoReflect.Descriptor instead.
+func (*ListLicensesResponse) Descriptor() ([]byte, []int) {
+	return file_ctldpb_ctld_proto_rawDescGZIP(), []int{86}
+}
+
+func (x *ListLicensesResponse) GetInfo() *ReadInfo {
+	if x != nil {
+		return x.Info
+	}
+	return nil
+}
+
+func (x *ListLicensesResponse) GetLicenses() []*License {
+	if x != nil {
+		return x.Licenses
+	}
+	return nil
+}
+
 var File_ctldpb_ctld_proto protoreflect.FileDescriptor
 
 const file_ctldpb_ctld_proto_rawDesc = "" +
@@ -5426,17 +7412,19 @@ const file_ctldpb_ctld_proto_rawDesc = "" +
 	"minTmpDisk\x1a7\n" +
 	"\tRareEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"~\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xaa\x01\n" +
 	"\rSubmitRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12,\n" +
 	"\x04spec\x18\x02 \x01(\v2\x18.tensorgrid.ctld.JobSpecR\x04spec\x12\x1b\n" +
 	"\ttest_only\x18\x03 \x01(\bR\btestOnly\x12\x10\n" +
-	"\x03uid\x18\x04 \x01(\rR\x03uid\"\x82\x01\n" +
+	"\x03uid\x18\x04 \x01(\rR\x03uid\x12*\n" +
+	"\x03het\x18\x05 \x03(\v2\x18.tensorgrid.ctld.JobSpecR\x03het\"\xc5\x01\n" +
 	"\x0eSubmitResponse\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\rR\x05jobId\x12\x1a\n" +
 	"\bwarnings\x18\x02 \x03(\tR\bwarnings\x12\x1f\n" +
 	"\vtest_result\x18\x03 \x01(\tR\n" +
-	"testResult\x12\x1c\n" +
+	"testResult\x12A\n" +
+	"\vexplanation\x18\x05 \x01(\v2\x1f.tensorgrid.ctld.JobExplanationR\vexplanation\x12\x1c\n" +
 	"\tduplicate\x18\x04 \x01(\bR\tduplicate\"P\n" +
 	"\x12SubmitBatchRequest\x12:\n" +
 	"\brequests\x18\x01 \x03(\v2\x1e.tensorgrid.ctld.SubmitRequestR\brequests\"N\n" +
@@ -5492,7 +7480,7 @@ const file_ctldpb_ctld_proto_rawDesc = "" +
 	"\tGresIndex\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x14\n" +
-	"\x05index\x18\x03 \x03(\rR\x05index\"\xae\v\n" +
+	"\x05index\x18\x03 \x03(\rR\x05index\"\x8e\x0e\n" +
 	"\x03Job\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\rR\x05jobId\x12 \n" +
 	"\farray_job_id\x18\x02 \x01(\rR\n" +
@@ -5545,7 +7533,24 @@ const file_ctldpb_ctld_proto_rawDesc = "" +
 	"\vfailed_node\x18, \x01(\tR\n" +
 	"failedNode\x12\x18\n" +
 	"\arequeue\x18- \x01(\bR\arequeue\x12+\n" +
-	"\x05steps\x18. \x03(\v2\x15.tensorgrid.ctld.StepR\x05steps\"\x8d\x02\n" +
+	"\x05steps\x18. \x03(\v2\x15.tensorgrid.ctld.StepR\x05steps\x12%\n" +
+	"\x0estart_promised\x18/ \x01(\bR\rstartPromised\x12\x1c\n" +
+	"\n" +
+	"het_job_id\x180 \x01(\rR\bhetJobId\x12\x1d\n" +
+	"\n" +
+	"het_offset\x181 \x01(\rR\thetOffset\x12\x17\n" +
+	"\ahet_ids\x182 \x01(\tR\x06hetIds\x12\x1d\n" +
+	"\n" +
+	"preempt_ms\x183 \x01(\x03R\tpreemptMs\x12\x1f\n" +
+	"\vdeadline_ms\x184 \x01(\x03R\n" +
+	"deadlineMs\x12#\n" +
+	"\rcheckpoint_ms\x185 \x01(\x03R\fcheckpointMs\x12\x1f\n" +
+	"\vsched_nodes\x186 \x01(\tR\n" +
+	"schedNodes\x12\x1a\n" +
+	"\blicenses\x187 \x01(\tR\blicenses\x12 \n" +
+	"\vreservation\x188 \x01(\tR\vreservation\x12\x1d\n" +
+	"\n" +
+	"suspend_ms\x189 \x01(\x03R\tsuspendMs\"\x8d\x02\n" +
 	"\x04Step\x12\x17\n" +
 	"\astep_id\x18\x01 \x01(\tR\x06stepId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -5884,7 +7889,183 @@ const file_ctldpb_ctld_proto_rawDesc = "" +
 	"\arevoked\x18\t \x01(\bR\arevoked\"(\n" +
 	"\x16RevokeJoinTokenRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\x19\n" +
-	"\x17RevokeJoinTokenResponse2\xee\x0f\n" +
+	"\x17RevokeJoinTokenResponse\"B\n" +
+	"\x06Clause\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
+	"\x02op\x18\x02 \x01(\tR\x02op\x12\x14\n" +
+	"\x05value\x18\x03 \x01(\tR\x05value\"\xca\x01\n" +
+	"\x17ChangeAccountingRequest\x12\x12\n" +
+	"\x04verb\x18\x01 \x01(\tR\x04verb\x12\x16\n" +
+	"\x06entity\x18\x02 \x01(\tR\x06entity\x12-\n" +
+	"\x05where\x18\x03 \x03(\v2\x17.tensorgrid.ctld.ClauseR\x05where\x12)\n" +
+	"\x03set\x18\x04 \x03(\v2\x17.tensorgrid.ctld.ClauseR\x03set\x12\x17\n" +
+	"\adry_run\x18\x05 \x01(\bR\x06dryRun\x12\x10\n" +
+	"\x03key\x18\x06 \x01(\tR\x03key\"P\n" +
+	"\x18ChangeAccountingResponse\x12\x18\n" +
+	"\achanged\x18\x01 \x03(\tR\achanged\x12\x1a\n" +
+	"\bwarnings\x18\x02 \x03(\tR\bwarnings\"\x90\x01\n" +
+	"\x15ListAccountingRequest\x120\n" +
+	"\x04read\x18\x01 \x01(\v2\x1c.tensorgrid.ctld.ReadOptionsR\x04read\x12\x16\n" +
+	"\x06entity\x18\x02 \x01(\tR\x06entity\x12-\n" +
+	"\x05where\x18\x03 \x03(\v2\x17.tensorgrid.ctld.ClauseR\x05where\"\xa4\x01\n" +
+	"\rAccountingRow\x12B\n" +
+	"\x06fields\x18\x01 \x03(\v2*.tensorgrid.ctld.AccountingRow.FieldsEntryR\x06fields\x12\x14\n" +
+	"\x05depth\x18\x02 \x01(\rR\x05depth\x1a9\n" +
+	"\vFieldsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"{\n" +
+	"\x16ListAccountingResponse\x12-\n" +
+	"\x04info\x18\x01 \x01(\v2\x19.tensorgrid.ctld.ReadInfoR\x04info\x122\n" +
+	"\x04rows\x18\x02 \x03(\v2\x1e.tensorgrid.ctld.AccountingRowR\x04rows\"\x89\x01\n" +
+	"\x11ListSharesRequest\x120\n" +
+	"\x04read\x18\x01 \x01(\v2\x1c.tensorgrid.ctld.ReadOptionsR\x04read\x12\x1a\n" +
+	"\baccounts\x18\x02 \x03(\tR\baccounts\x12\x14\n" +
+	"\x05users\x18\x03 \x03(\tR\x05users\x12\x10\n" +
+	"\x03all\x18\x04 \x01(\bR\x03all\"\xac\x03\n" +
+	"\bShareRow\x12\x18\n" +
+	"\aaccount\x18\x01 \x01(\tR\aaccount\x12\x12\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\x12\x1c\n" +
+	"\tpartition\x18\x03 \x01(\tR\tpartition\x12\x14\n" +
+	"\x05depth\x18\x04 \x01(\rR\x05depth\x12\x1d\n" +
+	"\n" +
+	"raw_shares\x18\x05 \x01(\x03R\trawShares\x12\x1f\n" +
+	"\vnorm_shares\x18\x06 \x01(\x01R\n" +
+	"normShares\x12\x1b\n" +
+	"\traw_usage\x18\a \x01(\x03R\brawUsage\x12\x1d\n" +
+	"\n" +
+	"norm_usage\x18\b \x01(\x01R\tnormUsage\x12'\n" +
+	"\x0feffective_usage\x18\t \x01(\x01R\x0eeffectiveUsage\x12\x19\n" +
+	"\blevel_fs\x18\n" +
+	" \x01(\x01R\alevelFs\x12\x1d\n" +
+	"\n" +
+	"fair_share\x18\v \x01(\x01R\tfairShare\x12\"\n" +
+	"\rgrp_tres_mins\x18\f \x01(\tR\vgrpTresMins\x12\"\n" +
+	"\rtres_run_mins\x18\r \x01(\tR\vtresRunMins\x12\x17\n" +
+	"\ais_user\x18\x0e \x01(\bR\x06isUser\"\x8f\x01\n" +
+	"\x12ListSharesResponse\x12-\n" +
+	"\x04info\x18\x01 \x01(\v2\x19.tensorgrid.ctld.ReadInfoR\x04info\x12-\n" +
+	"\x04rows\x18\x02 \x03(\v2\x19.tensorgrid.ctld.ShareRowR\x04rows\x12\x1b\n" +
+	"\tfair_tree\x18\x03 \x01(\bR\bfairTree\"\x98\x01\n" +
+	"\x15ListPrioritiesRequest\x120\n" +
+	"\x04read\x18\x01 \x01(\v2\x1c.tensorgrid.ctld.ReadOptionsR\x04read\x12\x17\n" +
+	"\ajob_ids\x18\x02 \x03(\tR\x06jobIds\x12\x14\n" +
+	"\x05users\x18\x03 \x03(\tR\x05users\x12\x1e\n" +
+	"\n" +
+	"partitions\x18\x04 \x03(\tR\n" +
+	"partitions\"\xf1\x05\n" +
+	"\vPriorityRow\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x1c\n" +
+	"\tpartition\x18\x02 \x01(\tR\tpartition\x12\x12\n" +
+	"\x04user\x18\x03 \x01(\tR\x04user\x12\x18\n" +
+	"\aaccount\x18\x04 \x01(\tR\aaccount\x12\x10\n" +
+	"\x03qos\x18\x05 \x01(\tR\x03qos\x12\x1a\n" +
+	"\bpriority\x18\x06 \x01(\x03R\bpriority\x12\x12\n" +
+	"\x04site\x18\a \x01(\x03R\x04site\x12\x10\n" +
+	"\x03age\x18\b \x01(\x01R\x03age\x12\x14\n" +
+	"\x05assoc\x18\t \x01(\x01R\x05assoc\x12\x1d\n" +
+	"\n" +
+	"fair_share\x18\n" +
+	" \x01(\x01R\tfairShare\x12\x19\n" +
+	"\bjob_size\x18\v \x01(\x01R\ajobSize\x12\x12\n" +
+	"\x04part\x18\f \x01(\x01R\x04part\x12\x19\n" +
+	"\bqos_term\x18\r \x01(\x01R\aqosTerm\x12\x12\n" +
+	"\x04tres\x18\x0e \x01(\x01R\x04tres\x12\x1d\n" +
+	"\n" +
+	"tres_terms\x18\x0f \x01(\tR\ttresTerms\x12\x10\n" +
+	"\x03bid\x18\x10 \x01(\x01R\x03bid\x12\x12\n" +
+	"\x04nice\x18\x11 \x01(\x03R\x04nice\x12\x19\n" +
+	"\bnorm_age\x18\x12 \x01(\x01R\anormAge\x12\x1d\n" +
+	"\n" +
+	"norm_assoc\x18\x13 \x01(\x01R\tnormAssoc\x12&\n" +
+	"\x0fnorm_fair_share\x18\x14 \x01(\x01R\rnormFairShare\x12\"\n" +
+	"\rnorm_job_size\x18\x15 \x01(\x01R\vnormJobSize\x12\x1b\n" +
+	"\tnorm_part\x18\x16 \x01(\x01R\bnormPart\x12\x19\n" +
+	"\bnorm_qos\x18\x17 \x01(\x01R\anormQos\x12\x19\n" +
+	"\bnorm_bid\x18\x18 \x01(\x01R\anormBid\x12\x16\n" +
+	"\x06policy\x18\x19 \x01(\tR\x06policy\x12\x1c\n" +
+	"\texpansion\x18\x1a \x01(\x01R\texpansion\x12\x18\n" +
+	"\astarved\x18\x1b \x01(\bR\astarved\x12\x14\n" +
+	"\x05fixed\x18\x1c \x01(\bR\x05fixed\x12\x14\n" +
+	"\x05place\x18\x1d \x01(\x04R\x05place\"\x9d\x02\n" +
+	"\x16ListPrioritiesResponse\x12-\n" +
+	"\x04info\x18\x01 \x01(\v2\x19.tensorgrid.ctld.ReadInfoR\x04info\x120\n" +
+	"\x04rows\x18\x02 \x03(\v2\x1c.tensorgrid.ctld.PriorityRowR\x04rows\x12N\n" +
+	"\aweights\x18\x03 \x03(\v24.tensorgrid.ctld.ListPrioritiesResponse.WeightsEntryR\aweights\x12\x16\n" +
+	"\x06policy\x18\x04 \x01(\tR\x06policy\x1a:\n" +
+	"\fWeightsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\\\n" +
+	"\x11ExplainJobRequest\x120\n" +
+	"\x04read\x18\x01 \x01(\v2\x1c.tensorgrid.ctld.ReadOptionsR\x04read\x12\x15\n" +
+	"\x06job_id\x18\x02 \x01(\tR\x05jobId\"x\n" +
+	"\x12ExplainJobResponse\x12-\n" +
+	"\x04info\x18\x01 \x01(\v2\x19.tensorgrid.ctld.ReadInfoR\x04info\x123\n" +
+	"\x04jobs\x18\x02 \x03(\v2\x1f.tensorgrid.ctld.JobExplanationR\x04jobs\"\xfb\x02\n" +
+	"\x0eJobExplanation\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n" +
+	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x16\n" +
+	"\x06detail\x18\x04 \x01(\tR\x06detail\x12\x14\n" +
+	"\x05needs\x18\x05 \x01(\tR\x05needs\x12\x14\n" +
+	"\x05lacks\x18\x06 \x03(\tR\x05lacks\x12\x1d\n" +
+	"\n" +
+	"blocked_by\x18\a \x03(\tR\tblockedBy\x12\x14\n" +
+	"\x05ahead\x18\b \x01(\x04R\x05ahead\x12\x14\n" +
+	"\x05queue\x18\t \x01(\x04R\x05queue\x12\x19\n" +
+	"\bstart_ms\x18\n" +
+	" \x01(\x03R\astartMs\x12\x1a\n" +
+	"\bpromised\x18\v \x01(\bR\bpromised\x12\x14\n" +
+	"\x05nodes\x18\f \x01(\tR\x05nodes\x12\x12\n" +
+	"\x04cpus\x18\r \x01(\rR\x04cpus\x12\x1c\n" +
+	"\tpartition\x18\x0e \x01(\tR\tpartition\x12\x16\n" +
+	"\x06advice\x18\x0f \x03(\tR\x06advice\"\x7f\n" +
+	"\x18ChangeReservationRequest\x12\x12\n" +
+	"\x04verb\x18\x01 \x01(\tR\x04verb\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12)\n" +
+	"\x03set\x18\x03 \x03(\v2\x17.tensorgrid.ctld.ClauseR\x03set\x12\x10\n" +
+	"\x03key\x18\x04 \x01(\tR\x03key\"K\n" +
+	"\x19ChangeReservationResponse\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
+	"\bwarnings\x18\x02 \x03(\tR\bwarnings\"a\n" +
+	"\x17ListReservationsRequest\x120\n" +
+	"\x04read\x18\x01 \x01(\v2\x1c.tensorgrid.ctld.ReadOptionsR\x04read\x12\x14\n" +
+	"\x05names\x18\x02 \x03(\tR\x05names\"\x8b\x01\n" +
+	"\x18ListReservationsResponse\x12-\n" +
+	"\x04info\x18\x01 \x01(\v2\x19.tensorgrid.ctld.ReadInfoR\x04info\x12@\n" +
+	"\freservations\x18\x02 \x03(\v2\x1c.tensorgrid.ctld.ReservationR\freservations\"\xe0\x03\n" +
+	"\vReservation\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
+	"\bstart_ms\x18\x02 \x01(\x03R\astartMs\x12\x15\n" +
+	"\x06end_ms\x18\x03 \x01(\x03R\x05endMs\x12\x14\n" +
+	"\x05nodes\x18\x04 \x01(\tR\x05nodes\x12\x1d\n" +
+	"\n" +
+	"node_count\x18\x05 \x01(\rR\tnodeCount\x12\x1d\n" +
+	"\n" +
+	"core_count\x18\x06 \x01(\rR\tcoreCount\x12\x1a\n" +
+	"\bfeatures\x18\a \x01(\tR\bfeatures\x12\x1c\n" +
+	"\tpartition\x18\b \x01(\tR\tpartition\x12\x14\n" +
+	"\x05flags\x18\t \x03(\tR\x05flags\x12\x12\n" +
+	"\x04tres\x18\n" +
+	" \x01(\tR\x04tres\x12\x14\n" +
+	"\x05users\x18\v \x01(\tR\x05users\x12\x16\n" +
+	"\x06groups\x18\f \x01(\tR\x06groups\x12\x1a\n" +
+	"\baccounts\x18\r \x01(\tR\baccounts\x12\x1a\n" +
+	"\blicenses\x18\x0e \x01(\tR\blicenses\x12\x14\n" +
+	"\x05state\x18\x0f \x01(\tR\x05state\x12\x10\n" +
+	"\x03qos\x18\x10 \x01(\tR\x03qos\x12+\n" +
+	"\x12max_start_delay_ms\x18\x11 \x01(\x03R\x0fmaxStartDelayMs\x12\x18\n" +
+	"\acomment\x18\x12 \x01(\tR\acomment\"]\n" +
+	"\x13ListLicensesRequest\x120\n" +
+	"\x04read\x18\x01 \x01(\v2\x1c.tensorgrid.ctld.ReadOptionsR\x04read\x12\x14\n" +
+	"\x05names\x18\x02 \x03(\tR\x05names\"c\n" +
+	"\aLicense\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05total\x18\x02 \x01(\x04R\x05total\x12\x12\n" +
+	"\x04used\x18\x03 \x01(\x04R\x04used\x12\x1a\n" +
+	"\breserved\x18\x04 \x01(\x04R\breserved\"{\n" +
+	"\x14ListLicensesResponse\x12-\n" +
+	"\x04info\x18\x01 \x01(\v2\x19.tensorgrid.ctld.ReadInfoR\x04info\x124\n" +
+	"\blicenses\x18\x02 \x03(\v2\x18.tensorgrid.ctld.LicenseR\blicenses2\xd2\x16\n" +
 	"\n" +
 	"Controller\x12I\n" +
 	"\x06Submit\x12\x1e.tensorgrid.ctld.SubmitRequest\x1a\x1f.tensorgrid.ctld.SubmitResponse\x12X\n" +
@@ -5911,7 +8092,19 @@ const file_ctldpb_ctld_proto_rawDesc = "" +
 	"\fSaveSnapshot\x12$.tensorgrid.ctld.SaveSnapshotRequest\x1a%.tensorgrid.ctld.SaveSnapshotResponse0\x01\x12d\n" +
 	"\x0fCreateJoinToken\x12'.tensorgrid.ctld.CreateJoinTokenRequest\x1a(.tensorgrid.ctld.CreateJoinTokenResponse\x12a\n" +
 	"\x0eListJoinTokens\x12&.tensorgrid.ctld.ListJoinTokensRequest\x1a'.tensorgrid.ctld.ListJoinTokensResponse\x12d\n" +
-	"\x0fRevokeJoinToken\x12'.tensorgrid.ctld.RevokeJoinTokenRequest\x1a(.tensorgrid.ctld.RevokeJoinTokenResponseB-Z+github.com/tensorgrid/tensorgrid/api/ctldpbb\x06proto3"
+	"\x0fRevokeJoinToken\x12'.tensorgrid.ctld.RevokeJoinTokenRequest\x1a(.tensorgrid.ctld.RevokeJoinTokenResponse\x12S\n" +
+	"\n" +
+	"StreamJobs\x12 .tensorgrid.ctld.ListJobsRequest\x1a!.tensorgrid.ctld.ListJobsResponse0\x01\x12U\n" +
+	"\n" +
+	"ExplainJob\x12\".tensorgrid.ctld.ExplainJobRequest\x1a#.tensorgrid.ctld.ExplainJobResponse\x12g\n" +
+	"\x10ChangeAccounting\x12(.tensorgrid.ctld.ChangeAccountingRequest\x1a).tensorgrid.ctld.ChangeAccountingResponse\x12a\n" +
+	"\x0eListAccounting\x12&.tensorgrid.ctld.ListAccountingRequest\x1a'.tensorgrid.ctld.ListAccountingResponse\x12U\n" +
+	"\n" +
+	"ListShares\x12\".tensorgrid.ctld.ListSharesRequest\x1a#.tensorgrid.ctld.ListSharesResponse\x12a\n" +
+	"\x0eListPriorities\x12&.tensorgrid.ctld.ListPrioritiesRequest\x1a'.tensorgrid.ctld.ListPrioritiesResponse\x12j\n" +
+	"\x11ChangeReservation\x12).tensorgrid.ctld.ChangeReservationRequest\x1a*.tensorgrid.ctld.ChangeReservationResponse\x12g\n" +
+	"\x10ListReservations\x12(.tensorgrid.ctld.ListReservationsRequest\x1a).tensorgrid.ctld.ListReservationsResponse\x12[\n" +
+	"\fListLicenses\x12$.tensorgrid.ctld.ListLicensesRequest\x1a%.tensorgrid.ctld.ListLicensesResponseB-Z+github.com/tensorgrid/tensorgrid/api/ctldpbb\x06proto3"
 
 var (
 	file_ctldpb_ctld_proto_rawDescOnce sync.Once
@@ -5926,172 +8119,241 @@ func file_ctldpb_ctld_proto_rawDescGZIP() []byte {
 }
 
 var file_ctldpb_ctld_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_ctldpb_ctld_proto_msgTypes = make([]protoimpl.MessageInfo, 69)
+var file_ctldpb_ctld_proto_msgTypes = make([]protoimpl.MessageInfo, 94)
 var file_ctldpb_ctld_proto_goTypes = []any{
-	(ControlRequest_Op)(0),           // 0: tensorgrid.ctld.ControlRequest.Op
-	(ChangeControllerRequest_Op)(0),  // 1: tensorgrid.ctld.ChangeControllerRequest.Op
-	(*ReadOptions)(nil),              // 2: tensorgrid.ctld.ReadOptions
-	(*ReadInfo)(nil),                 // 3: tensorgrid.ctld.ReadInfo
-	(*JobSpec)(nil),                  // 4: tensorgrid.ctld.JobSpec
-	(*SubmitRequest)(nil),            // 5: tensorgrid.ctld.SubmitRequest
-	(*SubmitResponse)(nil),           // 6: tensorgrid.ctld.SubmitResponse
-	(*SubmitBatchRequest)(nil),       // 7: tensorgrid.ctld.SubmitBatchRequest
-	(*SubmitBatchResponse)(nil),      // 8: tensorgrid.ctld.SubmitBatchResponse
-	(*SubmitResult)(nil),             // 9: tensorgrid.ctld.SubmitResult
-	(*Refusal)(nil),                  // 10: tensorgrid.ctld.Refusal
-	(*PutBlobRequest)(nil),           // 11: tensorgrid.ctld.PutBlobRequest
-	(*PutBlobResponse)(nil),          // 12: tensorgrid.ctld.PutBlobResponse
-	(*ListJobsRequest)(nil),          // 13: tensorgrid.ctld.ListJobsRequest
-	(*ListJobsResponse)(nil),         // 14: tensorgrid.ctld.ListJobsResponse
-	(*ExitStatus)(nil),               // 15: tensorgrid.ctld.ExitStatus
-	(*NodeAlloc)(nil),                // 16: tensorgrid.ctld.NodeAlloc
-	(*GresIndex)(nil),                // 17: tensorgrid.ctld.GresIndex
-	(*Job)(nil),                      // 18: tensorgrid.ctld.Job
-	(*Step)(nil),                     // 19: tensorgrid.ctld.Step
-	(*Usage)(nil),                    // 20: tensorgrid.ctld.Usage
-	(*GetScriptRequest)(nil),         // 21: tensorgrid.ctld.GetScriptRequest
-	(*GetScriptResponse)(nil),        // 22: tensorgrid.ctld.GetScriptResponse
-	(*WaitJobRequest)(nil),           // 23: tensorgrid.ctld.WaitJobRequest
-	(*WaitJobResponse)(nil),          // 24: tensorgrid.ctld.WaitJobResponse
-	(*JobFilter)(nil),                // 25: tensorgrid.ctld.JobFilter
-	(*CancelRequest)(nil),            // 26: tensorgrid.ctld.CancelRequest
-	(*JobResult)(nil),                // 27: tensorgrid.ctld.JobResult
-	(*JobResults)(nil),               // 28: tensorgrid.ctld.JobResults
-	(*ControlRequest)(nil),           // 29: tensorgrid.ctld.ControlRequest
-	(*UpdateJobRequest)(nil),         // 30: tensorgrid.ctld.UpdateJobRequest
-	(*ListNodesRequest)(nil),         // 31: tensorgrid.ctld.ListNodesRequest
-	(*ListNodesResponse)(nil),        // 32: tensorgrid.ctld.ListNodesResponse
-	(*Node)(nil),                     // 33: tensorgrid.ctld.Node
-	(*UpdateNodeRequest)(nil),        // 34: tensorgrid.ctld.UpdateNodeRequest
-	(*UpdateNodeResponse)(nil),       // 35: tensorgrid.ctld.UpdateNodeResponse
-	(*ListPartitionsRequest)(nil),    // 36: tensorgrid.ctld.ListPartitionsRequest
-	(*ListPartitionsResponse)(nil),   // 37: tensorgrid.ctld.ListPartitionsResponse
-	(*Partition)(nil),                // 38: tensorgrid.ctld.Partition
-	(*UpdatePartitionRequest)(nil),   // 39: tensorgrid.ctld.UpdatePartitionRequest
-	(*UpdatePartitionResponse)(nil),  // 40: tensorgrid.ctld.UpdatePartitionResponse
-	(*ShowConfigRequest)(nil),        // 41: tensorgrid.ctld.ShowConfigRequest
-	(*ShowConfigResponse)(nil),       // 42: tensorgrid.ctld.ShowConfigResponse
-	(*ConfigLine)(nil),               // 43: tensorgrid.ctld.ConfigLine
-	(*ReconfigureRequest)(nil),       // 44: tensorgrid.ctld.ReconfigureRequest
-	(*ReconfigureResponse)(nil),      // 45: tensorgrid.ctld.ReconfigureResponse
-	(*PingRequest)(nil),              // 46: tensorgrid.ctld.PingRequest
-	(*PingResponse)(nil),             // 47: tensorgrid.ctld.PingResponse
-	(*CallerInfo)(nil),               // 48: tensorgrid.ctld.CallerInfo
-	(*PeerStatus)(nil),               // 49: tensorgrid.ctld.PeerStatus
-	(*JobOutputRequest)(nil),         // 50: tensorgrid.ctld.JobOutputRequest
-	(*JobOutputResponse)(nil),        // 51: tensorgrid.ctld.JobOutputResponse
-	(*ListControllersRequest)(nil),   // 52: tensorgrid.ctld.ListControllersRequest
-	(*ListControllersResponse)(nil),  // 53: tensorgrid.ctld.ListControllersResponse
-	(*ControllerInfo)(nil),           // 54: tensorgrid.ctld.ControllerInfo
-	(*ChangeControllerRequest)(nil),  // 55: tensorgrid.ctld.ChangeControllerRequest
-	(*ChangeControllerResponse)(nil), // 56: tensorgrid.ctld.ChangeControllerResponse
-	(*SaveSnapshotRequest)(nil),      // 57: tensorgrid.ctld.SaveSnapshotRequest
-	(*SaveSnapshotResponse)(nil),     // 58: tensorgrid.ctld.SaveSnapshotResponse
-	(*CreateJoinTokenRequest)(nil),   // 59: tensorgrid.ctld.CreateJoinTokenRequest
-	(*CreateJoinTokenResponse)(nil),  // 60: tensorgrid.ctld.CreateJoinTokenResponse
-	(*ListJoinTokensRequest)(nil),    // 61: tensorgrid.ctld.ListJoinTokensRequest
-	(*ListJoinTokensResponse)(nil),   // 62: tensorgrid.ctld.ListJoinTokensResponse
-	(*JoinToken)(nil),                // 63: tensorgrid.ctld.JoinToken
-	(*RevokeJoinTokenRequest)(nil),   // 64: tensorgrid.ctld.RevokeJoinTokenRequest
-	(*RevokeJoinTokenResponse)(nil),  // 65: tensorgrid.ctld.RevokeJoinTokenResponse
-	nil,                              // 66: tensorgrid.ctld.JobSpec.RareEntry
-	nil,                              // 67: tensorgrid.ctld.UpdateJobRequest.SetEntry
-	nil,                              // 68: tensorgrid.ctld.UpdateNodeRequest.SetEntry
-	nil,                              // 69: tensorgrid.ctld.Partition.OtherEntry
-	nil,                              // 70: tensorgrid.ctld.UpdatePartitionRequest.SetEntry
+	(ControlRequest_Op)(0),            // 0: tensorgrid.ctld.ControlRequest.Op
+	(ChangeControllerRequest_Op)(0),   // 1: tensorgrid.ctld.ChangeControllerRequest.Op
+	(*ReadOptions)(nil),               // 2: tensorgrid.ctld.ReadOptions
+	(*ReadInfo)(nil),                  // 3: tensorgrid.ctld.ReadInfo
+	(*JobSpec)(nil),                   // 4: tensorgrid.ctld.JobSpec
+	(*SubmitRequest)(nil),             // 5: tensorgrid.ctld.SubmitRequest
+	(*SubmitResponse)(nil),            // 6: tensorgrid.ctld.SubmitResponse
+	(*SubmitBatchRequest)(nil),        // 7: tensorgrid.ctld.SubmitBatchRequest
+	(*SubmitBatchResponse)(nil),       // 8: tensorgrid.ctld.SubmitBatchResponse
+	(*SubmitResult)(nil),              // 9: tensorgrid.ctld.SubmitResult
+	(*Refusal)(nil),                   // 10: tensorgrid.ctld.Refusal
+	(*PutBlobRequest)(nil),            // 11: tensorgrid.ctld.PutBlobRequest
+	(*PutBlobResponse)(nil),           // 12: tensorgrid.ctld.PutBlobResponse
+	(*ListJobsRequest)(nil),           // 13: tensorgrid.ctld.ListJobsRequest
+	(*ListJobsResponse)(nil),          // 14: tensorgrid.ctld.ListJobsResponse
+	(*ExitStatus)(nil),                // 15: tensorgrid.ctld.ExitStatus
+	(*NodeAlloc)(nil),                 // 16: tensorgrid.ctld.NodeAlloc
+	(*GresIndex)(nil),                 // 17: tensorgrid.ctld.GresIndex
+	(*Job)(nil),                       // 18: tensorgrid.ctld.Job
+	(*Step)(nil),                      // 19: tensorgrid.ctld.Step
+	(*Usage)(nil),                     // 20: tensorgrid.ctld.Usage
+	(*GetScriptRequest)(nil),          // 21: tensorgrid.ctld.GetScriptRequest
+	(*GetScriptResponse)(nil),         // 22: tensorgrid.ctld.GetScriptResponse
+	(*WaitJobRequest)(nil),            // 23: tensorgrid.ctld.WaitJobRequest
+	(*WaitJobResponse)(nil),           // 24: tensorgrid.ctld.WaitJobResponse
+	(*JobFilter)(nil),                 // 25: tensorgrid.ctld.JobFilter
+	(*CancelRequest)(nil),             // 26: tensorgrid.ctld.CancelRequest
+	(*JobResult)(nil),                 // 27: tensorgrid.ctld.JobResult
+	(*JobResults)(nil),                // 28: tensorgrid.ctld.JobResults
+	(*ControlRequest)(nil),            // 29: tensorgrid.ctld.ControlRequest
+	(*UpdateJobRequest)(nil),          // 30: tensorgrid.ctld.UpdateJobRequest
+	(*ListNodesRequest)(nil),          // 31: tensorgrid.ctld.ListNodesRequest
+	(*ListNodesResponse)(nil),         // 32: tensorgrid.ctld.ListNodesResponse
+	(*Node)(nil),                      // 33: tensorgrid.ctld.Node
+	(*UpdateNodeRequest)(nil),         // 34: tensorgrid.ctld.UpdateNodeRequest
+	(*UpdateNodeResponse)(nil),        // 35: tensorgrid.ctld.UpdateNodeResponse
+	(*ListPartitionsRequest)(nil),     // 36: tensorgrid.ctld.ListPartitionsRequest
+	(*ListPartitionsResponse)(nil),    // 37: tensorgrid.ctld.ListPartitionsResponse
+	(*Partition)(nil),                 // 38: tensorgrid.ctld.Partition
+	(*UpdatePartitionRequest)(nil),    // 39: tensorgrid.ctld.UpdatePartitionRequest
+	(*UpdatePartitionResponse)(nil),   // 40: tensorgrid.ctld.UpdatePartitionResponse
+	(*ShowConfigRequest)(nil),         // 41: tensorgrid.ctld.ShowConfigRequest
+	(*ShowConfigResponse)(nil),        // 42: tensorgrid.ctld.ShowConfigResponse
+	(*ConfigLine)(nil),                // 43: tensorgrid.ctld.ConfigLine
+	(*ReconfigureRequest)(nil),        // 44: tensorgrid.ctld.ReconfigureRequest
+	(*ReconfigureResponse)(nil),       // 45: tensorgrid.ctld.ReconfigureResponse
+	(*PingRequest)(nil),               // 46: tensorgrid.ctld.PingRequest
+	(*PingResponse)(nil),              // 47: tensorgrid.ctld.PingResponse
+	(*CallerInfo)(nil),                // 48: tensorgrid.ctld.CallerInfo
+	(*PeerStatus)(nil),                // 49: tensorgrid.ctld.PeerStatus
+	(*JobOutputRequest)(nil),          // 50: tensorgrid.ctld.JobOutputRequest
+	(*JobOutputResponse)(nil),         // 51: tensorgrid.ctld.JobOutputResponse
+	(*ListControllersRequest)(nil),    // 52: tensorgrid.ctld.ListControllersRequest
+	(*ListControllersResponse)(nil),   // 53: tensorgrid.ctld.ListControllersResponse
+	(*ControllerInfo)(nil),            // 54: tensorgrid.ctld.ControllerInfo
+	(*ChangeControllerRequest)(nil),   // 55: tensorgrid.ctld.ChangeControllerRequest
+	(*ChangeControllerResponse)(nil),  // 56: tensorgrid.ctld.ChangeControllerResponse
+	(*SaveSnapshotRequest)(nil),       // 57: tensorgrid.ctld.SaveSnapshotRequest
+	(*SaveSnapshotResponse)(nil),      // 58: tensorgrid.ctld.SaveSnapshotResponse
+	(*CreateJoinTokenRequest)(nil),    // 59: tensorgrid.ctld.CreateJoinTokenRequest
+	(*CreateJoinTokenResponse)(nil),   // 60: tensorgrid.ctld.CreateJoinTokenResponse
+	(*ListJoinTokensRequest)(nil),     // 61: tensorgrid.ctld.ListJoinTokensRequest
+	(*ListJoinTokensResponse)(nil),    // 62: tensorgrid.ctld.ListJoinTokensResponse
+	(*JoinToken)(nil),                 // 63: tensorgrid.ctld.JoinToken
+	(*RevokeJoinTokenRequest)(nil),    // 64: tensorgrid.ctld.RevokeJoinTokenRequest
+	(*RevokeJoinTokenResponse)(nil),   // 65: tensorgrid.ctld.RevokeJoinTokenResponse
+	(*Clause)(nil),                    // 66: tensorgrid.ctld.Clause
+	(*ChangeAccountingRequest)(nil),   // 67: tensorgrid.ctld.ChangeAccountingRequest
+	(*ChangeAccountingResponse)(nil),  // 68: tensorgrid.ctld.ChangeAccountingResponse
+	(*ListAccountingRequest)(nil),     // 69: tensorgrid.ctld.ListAccountingRequest
+	(*AccountingRow)(nil),             // 70: tensorgrid.ctld.AccountingRow
+	(*ListAccountingResponse)(nil),    // 71: tensorgrid.ctld.ListAccountingResponse
+	(*ListSharesRequest)(nil),         // 72: tensorgrid.ctld.ListSharesRequest
+	(*ShareRow)(nil),                  // 73: tensorgrid.ctld.ShareRow
+	(*ListSharesResponse)(nil),        // 74: tensorgrid.ctld.ListSharesResponse
+	(*ListPrioritiesRequest)(nil),     // 75: tensorgrid.ctld.ListPrioritiesRequest
+	(*PriorityRow)(nil),               // 76: tensorgrid.ctld.PriorityRow
+	(*ListPrioritiesResponse)(nil),    // 77: tensorgrid.ctld.ListPrioritiesResponse
+	(*ExplainJobRequest)(nil),         // 78: tensorgrid.ctld.ExplainJobRequest
+	(*ExplainJobResponse)(nil),        // 79: tensorgrid.ctld.ExplainJobResponse
+	(*JobExplanation)(nil),            // 80: tensorgrid.ctld.JobExplanation
+	(*ChangeReservationRequest)(nil),  // 81: tensorgrid.ctld.ChangeReservationRequest
+	(*ChangeReservationResponse)(nil), // 82: tensorgrid.ctld.ChangeReservationResponse
+	(*ListReservationsRequest)(nil),   // 83: tensorgrid.ctld.ListReservationsRequest
+	(*ListReservationsResponse)(nil),  // 84: tensorgrid.ctld.ListReservationsResponse
+	(*Reservation)(nil),               // 85: tensorgrid.ctld.Reservation
+	(*ListLicensesRequest)(nil),       // 86: tensorgrid.ctld.ListLicensesRequest
+	(*License)(nil),                   // 87: tensorgrid.ctld.License
+	(*ListLicensesResponse)(nil),      // 88: tensorgrid.ctld.ListLicensesResponse
+	nil,                               // 89: tensorgrid.ctld.JobSpec.RareEntry
+	nil,                               // 90: tensorgrid.ctld.UpdateJobRequest.SetEntry
+	nil,                               // 91: tensorgrid.ctld.UpdateNodeRequest.SetEntry
+	nil,                               // 92: tensorgrid.ctld.Partition.OtherEntry
+	nil,                               // 93: tensorgrid.ctld.UpdatePartitionRequest.SetEntry
+	nil,                               // 94: tensorgrid.ctld.AccountingRow.FieldsEntry
+	nil,                               // 95: tensorgrid.ctld.ListPrioritiesResponse.WeightsEntry
 }
 var file_ctldpb_ctld_proto_depIdxs = []int32{
-	66, // 0: tensorgrid.ctld.JobSpec.rare:type_name -> tensorgrid.ctld.JobSpec.RareEntry
+	89, // 0: tensorgrid.ctld.JobSpec.rare:type_name -> tensorgrid.ctld.JobSpec.RareEntry
 	4,  // 1: tensorgrid.ctld.SubmitRequest.spec:type_name -> tensorgrid.ctld.JobSpec
-	5,  // 2: tensorgrid.ctld.SubmitBatchRequest.requests:type_name -> tensorgrid.ctld.SubmitRequest
-	9,  // 3: tensorgrid.ctld.SubmitBatchResponse.results:type_name -> tensorgrid.ctld.SubmitResult
-	6,  // 4: tensorgrid.ctld.SubmitResult.ok:type_name -> tensorgrid.ctld.SubmitResponse
-	10, // 5: tensorgrid.ctld.SubmitResult.refusal:type_name -> tensorgrid.ctld.Refusal
-	2,  // 6: tensorgrid.ctld.ListJobsRequest.read:type_name -> tensorgrid.ctld.ReadOptions
-	3,  // 7: tensorgrid.ctld.ListJobsResponse.info:type_name -> tensorgrid.ctld.ReadInfo
-	18, // 8: tensorgrid.ctld.ListJobsResponse.jobs:type_name -> tensorgrid.ctld.Job
-	17, // 9: tensorgrid.ctld.NodeAlloc.gres_index:type_name -> tensorgrid.ctld.GresIndex
-	4,  // 10: tensorgrid.ctld.Job.spec:type_name -> tensorgrid.ctld.JobSpec
-	15, // 11: tensorgrid.ctld.Job.exit:type_name -> tensorgrid.ctld.ExitStatus
-	15, // 12: tensorgrid.ctld.Job.derived_exit:type_name -> tensorgrid.ctld.ExitStatus
-	16, // 13: tensorgrid.ctld.Job.allocs:type_name -> tensorgrid.ctld.NodeAlloc
-	20, // 14: tensorgrid.ctld.Job.usage:type_name -> tensorgrid.ctld.Usage
-	19, // 15: tensorgrid.ctld.Job.steps:type_name -> tensorgrid.ctld.Step
-	15, // 16: tensorgrid.ctld.Step.exit:type_name -> tensorgrid.ctld.ExitStatus
-	20, // 17: tensorgrid.ctld.Step.usage:type_name -> tensorgrid.ctld.Usage
-	15, // 18: tensorgrid.ctld.WaitJobResponse.exit:type_name -> tensorgrid.ctld.ExitStatus
-	25, // 19: tensorgrid.ctld.CancelRequest.filter:type_name -> tensorgrid.ctld.JobFilter
-	27, // 20: tensorgrid.ctld.JobResults.results:type_name -> tensorgrid.ctld.JobResult
-	0,  // 21: tensorgrid.ctld.ControlRequest.op:type_name -> tensorgrid.ctld.ControlRequest.Op
-	67, // 22: tensorgrid.ctld.UpdateJobRequest.set:type_name -> tensorgrid.ctld.UpdateJobRequest.SetEntry
-	2,  // 23: tensorgrid.ctld.ListNodesRequest.read:type_name -> tensorgrid.ctld.ReadOptions
-	3,  // 24: tensorgrid.ctld.ListNodesResponse.info:type_name -> tensorgrid.ctld.ReadInfo
-	33, // 25: tensorgrid.ctld.ListNodesResponse.nodes:type_name -> tensorgrid.ctld.Node
-	68, // 26: tensorgrid.ctld.UpdateNodeRequest.set:type_name -> tensorgrid.ctld.UpdateNodeRequest.SetEntry
-	27, // 27: tensorgrid.ctld.UpdateNodeResponse.results:type_name -> tensorgrid.ctld.JobResult
-	2,  // 28: tensorgrid.ctld.ListPartitionsRequest.read:type_name -> tensorgrid.ctld.ReadOptions
-	3,  // 29: tensorgrid.ctld.ListPartitionsResponse.info:type_name -> tensorgrid.ctld.ReadInfo
-	38, // 30: tensorgrid.ctld.ListPartitionsResponse.partitions:type_name -> tensorgrid.ctld.Partition
-	69, // 31: tensorgrid.ctld.Partition.other:type_name -> tensorgrid.ctld.Partition.OtherEntry
-	70, // 32: tensorgrid.ctld.UpdatePartitionRequest.set:type_name -> tensorgrid.ctld.UpdatePartitionRequest.SetEntry
-	43, // 33: tensorgrid.ctld.ShowConfigResponse.lines:type_name -> tensorgrid.ctld.ConfigLine
-	49, // 34: tensorgrid.ctld.PingResponse.peers:type_name -> tensorgrid.ctld.PeerStatus
-	48, // 35: tensorgrid.ctld.PingResponse.caller:type_name -> tensorgrid.ctld.CallerInfo
-	3,  // 36: tensorgrid.ctld.ListControllersResponse.info:type_name -> tensorgrid.ctld.ReadInfo
-	54, // 37: tensorgrid.ctld.ListControllersResponse.controllers:type_name -> tensorgrid.ctld.ControllerInfo
-	1,  // 38: tensorgrid.ctld.ChangeControllerRequest.op:type_name -> tensorgrid.ctld.ChangeControllerRequest.Op
-	63, // 39: tensorgrid.ctld.ListJoinTokensResponse.tokens:type_name -> tensorgrid.ctld.JoinToken
-	5,  // 40: tensorgrid.ctld.Controller.Submit:input_type -> tensorgrid.ctld.SubmitRequest
-	7,  // 41: tensorgrid.ctld.Controller.SubmitBatch:input_type -> tensorgrid.ctld.SubmitBatchRequest
-	11, // 42: tensorgrid.ctld.Controller.PutBlob:input_type -> tensorgrid.ctld.PutBlobRequest
-	13, // 43: tensorgrid.ctld.Controller.ListJobs:input_type -> tensorgrid.ctld.ListJobsRequest
-	21, // 44: tensorgrid.ctld.Controller.GetScript:input_type -> tensorgrid.ctld.GetScriptRequest
-	23, // 45: tensorgrid.ctld.Controller.WaitJob:input_type -> tensorgrid.ctld.WaitJobRequest
-	26, // 46: tensorgrid.ctld.Controller.Cancel:input_type -> tensorgrid.ctld.CancelRequest
-	29, // 47: tensorgrid.ctld.Controller.Control:input_type -> tensorgrid.ctld.ControlRequest
-	30, // 48: tensorgrid.ctld.Controller.UpdateJob:input_type -> tensorgrid.ctld.UpdateJobRequest
-	31, // 49: tensorgrid.ctld.Controller.ListNodes:input_type -> tensorgrid.ctld.ListNodesRequest
-	34, // 50: tensorgrid.ctld.Controller.UpdateNode:input_type -> tensorgrid.ctld.UpdateNodeRequest
-	36, // 51: tensorgrid.ctld.Controller.ListPartitions:input_type -> tensorgrid.ctld.ListPartitionsRequest
-	39, // 52: tensorgrid.ctld.Controller.UpdatePartition:input_type -> tensorgrid.ctld.UpdatePartitionRequest
-	41, // 53: tensorgrid.ctld.Controller.ShowConfig:input_type -> tensorgrid.ctld.ShowConfigRequest
-	44, // 54: tensorgrid.ctld.Controller.Reconfigure:input_type -> tensorgrid.ctld.ReconfigureRequest
-	46, // 55: tensorgrid.ctld.Controller.Ping:input_type -> tensorgrid.ctld.PingRequest
-	50, // 56: tensorgrid.ctld.Controller.JobOutput:input_type -> tensorgrid.ctld.JobOutputRequest
-	52, // 57: tensorgrid.ctld.Controller.ListControllers:input_type -> tensorgrid.ctld.ListControllersRequest
-	55, // 58: tensorgrid.ctld.Controller.ChangeController:input_type -> tensorgrid.ctld.ChangeControllerRequest
-	57, // 59: tensorgrid.ctld.Controller.SaveSnapshot:input_type -> tensorgrid.ctld.SaveSnapshotRequest
-	59, // 60: tensorgrid.ctld.Controller.CreateJoinToken:input_type -> tensorgrid.ctld.CreateJoinTokenRequest
-	61, // 61: tensorgrid.ctld.Controller.ListJoinTokens:input_type -> tensorgrid.ctld.ListJoinTokensRequest
-	64, // 62: tensorgrid.ctld.Controller.RevokeJoinToken:input_type -> tensorgrid.ctld.RevokeJoinTokenRequest
-	6,  // 63: tensorgrid.ctld.Controller.Submit:output_type -> tensorgrid.ctld.SubmitResponse
-	8,  // 64: tensorgrid.ctld.Controller.SubmitBatch:output_type -> tensorgrid.ctld.SubmitBatchResponse
-	12, // 65: tensorgrid.ctld.Controller.PutBlob:output_type -> tensorgrid.ctld.PutBlobResponse
-	14, // 66: tensorgrid.ctld.Controller.ListJobs:output_type -> tensorgrid.ctld.ListJobsResponse
-	22, // 67: tensorgrid.ctld.Controller.GetScript:output_type -> tensorgrid.ctld.GetScriptResponse
-	24, // 68: tensorgrid.ctld.Controller.WaitJob:output_type -> tensorgrid.ctld.WaitJobResponse
-	28, // 69: tensorgrid.ctld.Controller.Cancel:output_type -> tensorgrid.ctld.JobResults
-	28, // 70: tensorgrid.ctld.Controller.Control:output_type -> tensorgrid.ctld.JobResults
-	28, // 71: tensorgrid.ctld.Controller.UpdateJob:output_type -> tensorgrid.ctld.JobResults
-	32, // 72: tensorgrid.ctld.Controller.ListNodes:output_type -> tensorgrid.ctld.ListNodesResponse
-	35, // 73: tensorgrid.ctld.Controller.UpdateNode:output_type -> tensorgrid.ctld.UpdateNodeResponse
-	37, // 74: tensorgrid.ctld.Controller.ListPartitions:output_type -> tensorgrid.ctld.ListPartitionsResponse
-	40, // 75: tensorgrid.ctld.Controller.UpdatePartition:output_type -> tensorgrid.ctld.UpdatePartitionResponse
-	42, // 76: tensorgrid.ctld.Controller.ShowConfig:output_type -> tensorgrid.ctld.ShowConfigResponse
-	45, // 77: tensorgrid.ctld.Controller.Reconfigure:output_type -> tensorgrid.ctld.ReconfigureResponse
-	47, // 78: tensorgrid.ctld.Controller.Ping:output_type -> tensorgrid.ctld.PingResponse
-	51, // 79: tensorgrid.ctld.Controller.JobOutput:output_type -> tensorgrid.ctld.JobOutputResponse
-	53, // 80: tensorgrid.ctld.Controller.ListControllers:output_type -> tensorgrid.ctld.ListControllersResponse
-	56, // 81: tensorgrid.ctld.Controller.ChangeController:output_type -> tensorgrid.ctld.ChangeControllerResponse
-	58, // 82: tensorgrid.ctld.Controller.SaveSnapshot:output_type -> tensorgrid.ctld.SaveSnapshotResponse
-	60, // 83: tensorgrid.ctld.Controller.CreateJoinToken:output_type -> tensorgrid.ctld.CreateJoinTokenResponse
-	62, // 84: tensorgrid.ctld.Controller.ListJoinTokens:output_type -> tensorgrid.ctld.ListJoinTokensResponse
-	65, // 85: tensorgrid.ctld.Controller.RevokeJoinToken:output_type -> tensorgrid.ctld.RevokeJoinTokenResponse
-	63, // [63:86] is the sub-list for method output_type
-	40, // [40:63] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	4,  // 2: tensorgrid.ctld.SubmitRequest.het:type_name -> tensorgrid.ctld.JobSpec
+	80, // 3: tensorgrid.ctld.SubmitResponse.explanation:type_name -> tensorgrid.ctld.JobExplanation
+	5,  // 4: tensorgrid.ctld.SubmitBatchRequest.requests:type_name -> tensorgrid.ctld.SubmitRequest
+	9,  // 5: tensorgrid.ctld.SubmitBatchResponse.results:type_name -> tensorgrid.ctld.SubmitResult
+	6,  // 6: tensorgrid.ctld.SubmitResult.ok:type_name -> tensorgrid.ctld.SubmitResponse
+	10, // 7: tensorgrid.ctld.SubmitResult.refusal:type_name -> tensorgrid.ctld.Refusal
+	2,  // 8: tensorgrid.ctld.ListJobsRequest.read:type_name -> tensorgrid.ctld.ReadOptions
+	3,  // 9: tensorgrid.ctld.ListJobsResponse.info:type_name -> tensorgrid.ctld.ReadInfo
+	18, // 10: tensorgrid.ctld.ListJobsResponse.jobs:type_name -> tensorgrid.ctld.Job
+	17, // 11: tensorgrid.ctld.NodeAlloc.gres_index:type_name -> tensorgrid.ctld.GresIndex
+	4,  // 12: tensorgrid.ctld.Job.spec:type_name -> tensorgrid.ctld.JobSpec
+	15, // 13: tensorgrid.ctld.Job.exit:type_name -> tensorgrid.ctld.ExitStatus
+	15, // 14: tensorgrid.ctld.Job.derived_exit:type_name -> tensorgrid.ctld.ExitStatus
+	16, // 15: tensorgrid.ctld.Job.allocs:type_name -> tensorgrid.ctld.NodeAlloc
+	20, // 16: tensorgrid.ctld.Job.usage:type_name -> tensorgrid.ctld.Usage
+	19, // 17: tensorgrid.ctld.Job.steps:type_name -> tensorgrid.ctld.Step
+	15, // 18: tensorgrid.ctld.Step.exit:type_name -> tensorgrid.ctld.ExitStatus
+	20, // 19: tensorgrid.ctld.Step.usage:type_name -> tensorgrid.ctld.Usage
+	15, // 20: tensorgrid.ctld.WaitJobResponse.exit:type_name -> tensorgrid.ctld.ExitStatus
+	25, // 21: tensorgrid.ctld.CancelRequest.filter:type_name -> tensorgrid.ctld.JobFilter
+	27, // 22: tensorgrid.ctld.JobResults.results:type_name -> tensorgrid.ctld.JobResult
+	0,  // 23: tensorgrid.ctld.ControlRequest.op:type_name -> tensorgrid.ctld.ControlRequest.Op
+	90, // 24: tensorgrid.ctld.UpdateJobRequest.set:type_name -> tensorgrid.ctld.UpdateJobRequest.SetEntry
+	2,  // 25: tensorgrid.ctld.ListNodesRequest.read:type_name -> tensorgrid.ctld.ReadOptions
+	3,  // 26: tensorgrid.ctld.ListNodesResponse.info:type_name -> tensorgrid.ctld.ReadInfo
+	33, // 27: tensorgrid.ctld.ListNodesResponse.nodes:type_name -> tensorgrid.ctld.Node
+	91, // 28: tensorgrid.ctld.UpdateNodeRequest.set:type_name -> tensorgrid.ctld.UpdateNodeRequest.SetEntry
+	27, // 29: tensorgrid.ctld.UpdateNodeResponse.results:type_name -> tensorgrid.ctld.JobResult
+	2,  // 30: tensorgrid.ctld.ListPartitionsRequest.read:type_name -> tensorgrid.ctld.ReadOptions
+	3,  // 31: tensorgrid.ctld.ListPartitionsResponse.info:type_name -> tensorgrid.ctld.ReadInfo
+	38, // 32: tensorgrid.ctld.ListPartitionsResponse.partitions:type_name -> tensorgrid.ctld.Partition
+	92, // 33: tensorgrid.ctld.Partition.other:type_name -> tensorgrid.ctld.Partition.OtherEntry
+	93, // 34: tensorgrid.ctld.UpdatePartitionRequest.set:type_name -> tensorgrid.ctld.UpdatePartitionRequest.SetEntry
+	43, // 35: tensorgrid.ctld.ShowConfigResponse.lines:type_name -> tensorgrid.ctld.ConfigLine
+	49, // 36: tensorgrid.ctld.PingResponse.peers:type_name -> tensorgrid.ctld.PeerStatus
+	48, // 37: tensorgrid.ctld.PingResponse.caller:type_name -> tensorgrid.ctld.CallerInfo
+	3,  // 38: tensorgrid.ctld.ListControllersResponse.info:type_name -> tensorgrid.ctld.ReadInfo
+	54, // 39: tensorgrid.ctld.ListControllersResponse.controllers:type_name -> tensorgrid.ctld.ControllerInfo
+	1,  // 40: tensorgrid.ctld.ChangeControllerRequest.op:type_name -> tensorgrid.ctld.ChangeControllerRequest.Op
+	63, // 41: tensorgrid.ctld.ListJoinTokensResponse.tokens:type_name -> tensorgrid.ctld.JoinToken
+	66, // 42: tensorgrid.ctld.ChangeAccountingRequest.where:type_name -> tensorgrid.ctld.Clause
+	66, // 43: tensorgrid.ctld.ChangeAccountingRequest.set:type_name -> tensorgrid.ctld.Clause
+	2,  // 44: tensorgrid.ctld.ListAccountingRequest.read:type_name -> tensorgrid.ctld.ReadOptions
+	66, // 45: tensorgrid.ctld.ListAccountingRequest.where:type_name -> tensorgrid.ctld.Clause
+	94, // 46: tensorgrid.ctld.AccountingRow.fields:type_name -> tensorgrid.ctld.AccountingRow.FieldsEntry
+	3,  // 47: tensorgrid.ctld.ListAccountingResponse.info:type_name -> tensorgrid.ctld.ReadInfo
+	70, // 48: tensorgrid.ctld.ListAccountingResponse.rows:type_name -> tensorgrid.ctld.AccountingRow
+	2,  // 49: tensorgrid.ctld.ListSharesRequest.read:type_name -> tensorgrid.ctld.ReadOptions
+	3,  // 50: tensorgrid.ctld.ListSharesResponse.info:type_name -> tensorgrid.ctld.ReadInfo
+	73, // 51: tensorgrid.ctld.ListSharesResponse.rows:type_name -> tensorgrid.ctld.ShareRow
+	2,  // 52: tensorgrid.ctld.ListPrioritiesRequest.read:type_name -> tensorgrid.ctld.ReadOptions
+	3,  // 53: tensorgrid.ctld.ListPrioritiesResponse.info:type_name -> tensorgrid.ctld.ReadInfo
+	76, // 54: tensorgrid.ctld.ListPrioritiesResponse.rows:type_name -> tensorgrid.ctld.PriorityRow
+	95, // 55: tensorgrid.ctld.ListPrioritiesResponse.weights:type_name -> tensorgrid.ctld.ListPrioritiesResponse.WeightsEntry
+	2,  // 56: tensorgrid.ctld.ExplainJobRequest.read:type_name -> tensorgrid.ctld.ReadOptions
+	3,  // 57: tensorgrid.ctld.ExplainJobResponse.info:type_name -> tensorgrid.ctld.ReadInfo
+	80, // 58: tensorgrid.ctld.ExplainJobResponse.jobs:type_name -> tensorgrid.ctld.JobExplanation
+	66, // 59: tensorgrid.ctld.ChangeReservationRequest.set:type_name -> tensorgrid.ctld.Clause
+	2,  // 60: tensorgrid.ctld.ListReservationsRequest.read:type_name -> tensorgrid.ctld.ReadOptions
+	3,  // 61: tensorgrid.ctld.ListReservationsResponse.info:type_name -> tensorgrid.ctld.ReadInfo
+	85, // 62: tensorgrid.ctld.ListReservationsResponse.reservations:type_name -> tensorgrid.ctld.Reservation
+	2,  // 63: tensorgrid.ctld.ListLicensesRequest.read:type_name -> tensorgrid.ctld.ReadOptions
+	3,  // 64: tensorgrid.ctld.ListLicensesResponse.info:type_name -> tensorgrid.ctld.ReadInfo
+	87, // 65: tensorgrid.ctld.ListLicensesResponse.licenses:type_name -> tensorgrid.ctld.License
+	5,  // 66: tensorgrid.ctld.Controller.Submit:input_type -> tensorgrid.ctld.SubmitRequest
+	7,  // 67: tensorgrid.ctld.Controller.SubmitBatch:input_type -> tensorgrid.ctld.SubmitBatchRequest
+	11, // 68: tensorgrid.ctld.Controller.PutBlob:input_type -> tensorgrid.ctld.PutBlobRequest
+	13, // 69: tensorgrid.ctld.Controller.ListJobs:input_type -> tensorgrid.ctld.ListJobsRequest
+	21, // 70: tensorgrid.ctld.Controller.GetScript:input_type -> tensorgrid.ctld.GetScriptRequest
+	23, // 71: tensorgrid.ctld.Controller.WaitJob:input_type -> tensorgrid.ctld.WaitJobRequest
+	26, // 72: tensorgrid.ctld.Controller.Cancel:input_type -> tensorgrid.ctld.CancelRequest
+	29, // 73: tensorgrid.ctld.Controller.Control:input_type -> tensorgrid.ctld.ControlRequest
+	30, // 74: tensorgrid.ctld.Controller.UpdateJob:input_type -> tensorgrid.ctld.UpdateJobRequest
+	31, // 75: tensorgrid.ctld.Controller.ListNodes:input_type -> tensorgrid.ctld.ListNodesRequest
+	34, // 76: tensorgrid.ctld.Controller.UpdateNode:input_type -> tensorgrid.ctld.UpdateNodeRequest
+	36, // 77: tensorgrid.ctld.Controller.ListPartitions:input_type -> tensorgrid.ctld.ListPartitionsRequest
+	39, // 78: tensorgrid.ctld.Controller.UpdatePartition:input_type -> tensorgrid.ctld.UpdatePartitionRequest
+	41, // 79: tensorgrid.ctld.Controller.ShowConfig:input_type -> tensorgrid.ctld.ShowConfigRequest
+	44, // 80: tensorgrid.ctld.Controller.Reconfigure:input_type -> tensorgrid.ctld.ReconfigureRequest
+	46, // 81: tensorgrid.ctld.Controller.Ping:input_type -> tensorgrid.ctld.PingRequest
+	50, // 82: tensorgrid.ctld.Controller.JobOutput:input_type -> tensorgrid.ctld.JobOutputRequest
+	52, // 83: tensorgrid.ctld.Controller.ListControllers:input_type -> tensorgrid.ctld.ListControllersRequest
+	55, // 84: tensorgrid.ctld.Controller.ChangeController:input_type -> tensorgrid.ctld.ChangeControllerRequest
+	57, // 85: tensorgrid.ctld.Controller.SaveSnapshot:input_type -> tensorgrid.ctld.SaveSnapshotRequest
+	59, // 86: tensorgrid.ctld.Controller.CreateJoinToken:input_type -> tensorgrid.ctld.CreateJoinTokenRequest
+	61, // 87: tensorgrid.ctld.Controller.ListJoinTokens:input_type -> tensorgrid.ctld.ListJoinTokensRequest
+	64, // 88: tensorgrid.ctld.Controller.RevokeJoinToken:input_type -> tensorgrid.ctld.RevokeJoinTokenRequest
+	13, // 89: tensorgrid.ctld.Controller.StreamJobs:input_type -> tensorgrid.ctld.ListJobsRequest
+	78, // 90: tensorgrid.ctld.Controller.ExplainJob:input_type -> tensorgrid.ctld.ExplainJobRequest
+	67, // 91: tensorgrid.ctld.Controller.ChangeAccounting:input_type -> tensorgrid.ctld.ChangeAccountingRequest
+	69, // 92: tensorgrid.ctld.Controller.ListAccounting:input_type -> tensorgrid.ctld.ListAccountingRequest
+	72, // 93: tensorgrid.ctld.Controller.ListShares:input_type -> tensorgrid.ctld.ListSharesRequest
+	75, // 94: tensorgrid.ctld.Controller.ListPriorities:input_type -> tensorgrid.ctld.ListPrioritiesRequest
+	81, // 95: tensorgrid.ctld.Controller.ChangeReservation:input_type -> tensorgrid.ctld.ChangeReservationRequest
+	83, // 96: tensorgrid.ctld.Controller.ListReservations:input_type -> tensorgrid.ctld.ListReservationsRequest
+	86, // 97: tensorgrid.ctld.Controller.ListLicenses:input_type -> tensorgrid.ctld.ListLicensesRequest
+	6,  // 98: tensorgrid.ctld.Controller.Submit:output_type -> tensorgrid.ctld.SubmitResponse
+	8,  // 99: tensorgrid.ctld.Controller.SubmitBatch:output_type -> tensorgrid.ctld.SubmitBatchResponse
+	12, // 100: tensorgrid.ctld.Controller.PutBlob:output_type -> tensorgrid.ctld.PutBlobResponse
+	14, // 101: tensorgrid.ctld.Controller.ListJobs:output_type -> tensorgrid.ctld.ListJobsResponse
+	22, // 102: tensorgrid.ctld.Controller.GetScript:output_type -> tensorgrid.ctld.GetScriptResponse
+	24, // 103: tensorgrid.ctld.Controller.WaitJob:output_type -> tensorgrid.ctld.WaitJobResponse
+	28, // 104: tensorgrid.ctld.Controller.Cancel:output_type -> tensorgrid.ctld.JobResults
+	28, // 105: tensorgrid.ctld.Controller.Control:output_type -> tensorgrid.ctld.JobResults
+	28, // 106: tensorgrid.ctld.Controller.UpdateJob:output_type -> tensorgrid.ctld.JobResults
+	32, // 107: tensorgrid.ctld.Controller.ListNodes:output_type -> tensorgrid.ctld.ListNodesResponse
+	35, // 108: tensorgrid.ctld.Controller.UpdateNode:output_type -> tensorgrid.ctld.UpdateNodeResponse
+	37, // 109: tensorgrid.ctld.Controller.ListPartitions:output_type -> tensorgrid.ctld.ListPartitionsResponse
+	40, // 110: tensorgrid.ctld.Controller.UpdatePartition:output_type -> tensorgrid.ctld.UpdatePartitionResponse
+	42, // 111: tensorgrid.ctld.Controller.ShowConfig:output_type -> tensorgrid.ctld.ShowConfigResponse
+	45, // 112: tensorgrid.ctld.Controller.Reconfigure:output_type -> tensorgrid.ctld.ReconfigureResponse
+	47, // 113: tensorgrid.ctld.Controller.Ping:output_type -> tensorgrid.ctld.PingResponse
+	51, // 114: tensorgrid.ctld.Controller.JobOutput:output_type -> tensorgrid.ctld.JobOutputResponse
+	53, // 115: tensorgrid.ctld.Controller.ListControllers:output_type -> tensorgrid.ctld.ListControllersResponse
+	56, // 116: tensorgrid.ctld.Controller.ChangeController:output_type -> tensorgrid.ctld.ChangeControllerResponse
+	58, // 117: tensorgrid.ctld.Controller.SaveSnapshot:output_type -> tensorgrid.ctld.SaveSnapshotResponse
+	60, // 118: tensorgrid.ctld.Controller.CreateJoinToken:output_type -> tensorgrid.ctld.CreateJoinTokenResponse
+	62, // 119: tensorgrid.ctld.Controller.ListJoinTokens:output_type -> tensorgrid.ctld.ListJoinTokensResponse
+	65, // 120: tensorgrid.ctld.Controller.RevokeJoinToken:output_type -> tensorgrid.ctld.RevokeJoinTokenResponse
+	14, // 121: tensorgrid.ctld.Controller.StreamJobs:output_type -> tensorgrid.ctld.ListJobsResponse
+	79, // 122: tensorgrid.ctld.Controller.ExplainJob:output_type -> tensorgrid.ctld.ExplainJobResponse
+	68, // 123: tensorgrid.ctld.Controller.ChangeAccounting:output_type -> tensorgrid.ctld.ChangeAccountingResponse
+	71, // 124: tensorgrid.ctld.Controller.ListAccounting:output_type -> tensorgrid.ctld.ListAccountingResponse
+	74, // 125: tensorgrid.ctld.Controller.ListShares:output_type -> tensorgrid.ctld.ListSharesResponse
+	77, // 126: tensorgrid.ctld.Controller.ListPriorities:output_type -> tensorgrid.ctld.ListPrioritiesResponse
+	82, // 127: tensorgrid.ctld.Controller.ChangeReservation:output_type -> tensorgrid.ctld.ChangeReservationResponse
+	84, // 128: tensorgrid.ctld.Controller.ListReservations:output_type -> tensorgrid.ctld.ListReservationsResponse
+	88, // 129: tensorgrid.ctld.Controller.ListLicenses:output_type -> tensorgrid.ctld.ListLicensesResponse
+	98, // [98:130] is the sub-list for method output_type
+	66, // [66:98] is the sub-list for method input_type
+	66, // [66:66] is the sub-list for extension type_name
+	66, // [66:66] is the sub-list for extension extendee
+	0,  // [0:66] is the sub-list for field type_name
 }
 
 func init() { file_ctldpb_ctld_proto_init() }
@@ -6105,7 +8367,7 @@ func file_ctldpb_ctld_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ctldpb_ctld_proto_rawDesc), len(file_ctldpb_ctld_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   69,
+			NumMessages:   94,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

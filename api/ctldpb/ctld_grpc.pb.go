@@ -21,29 +21,38 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Controller_Submit_FullMethodName           = "/tensorgrid.ctld.Controller/Submit"
-	Controller_SubmitBatch_FullMethodName      = "/tensorgrid.ctld.Controller/SubmitBatch"
-	Controller_PutBlob_FullMethodName          = "/tensorgrid.ctld.Controller/PutBlob"
-	Controller_ListJobs_FullMethodName         = "/tensorgrid.ctld.Controller/ListJobs"
-	Controller_GetScript_FullMethodName        = "/tensorgrid.ctld.Controller/GetScript"
-	Controller_WaitJob_FullMethodName          = "/tensorgrid.ctld.Controller/WaitJob"
-	Controller_Cancel_FullMethodName           = "/tensorgrid.ctld.Controller/Cancel"
-	Controller_Control_FullMethodName          = "/tensorgrid.ctld.Controller/Control"
-	Controller_UpdateJob_FullMethodName        = "/tensorgrid.ctld.Controller/UpdateJob"
-	Controller_ListNodes_FullMethodName        = "/tensorgrid.ctld.Controller/ListNodes"
-	Controller_UpdateNode_FullMethodName       = "/tensorgrid.ctld.Controller/UpdateNode"
-	Controller_ListPartitions_FullMethodName   = "/tensorgrid.ctld.Controller/ListPartitions"
-	Controller_UpdatePartition_FullMethodName  = "/tensorgrid.ctld.Controller/UpdatePartition"
-	Controller_ShowConfig_FullMethodName       = "/tensorgrid.ctld.Controller/ShowConfig"
-	Controller_Reconfigure_FullMethodName      = "/tensorgrid.ctld.Controller/Reconfigure"
-	Controller_Ping_FullMethodName             = "/tensorgrid.ctld.Controller/Ping"
-	Controller_JobOutput_FullMethodName        = "/tensorgrid.ctld.Controller/JobOutput"
-	Controller_ListControllers_FullMethodName  = "/tensorgrid.ctld.Controller/ListControllers"
-	Controller_ChangeController_FullMethodName = "/tensorgrid.ctld.Controller/ChangeController"
-	Controller_SaveSnapshot_FullMethodName     = "/tensorgrid.ctld.Controller/SaveSnapshot"
-	Controller_CreateJoinToken_FullMethodName  = "/tensorgrid.ctld.Controller/CreateJoinToken"
-	Controller_ListJoinTokens_FullMethodName   = "/tensorgrid.ctld.Controller/ListJoinTokens"
-	Controller_RevokeJoinToken_FullMethodName  = "/tensorgrid.ctld.Controller/RevokeJoinToken"
+	Controller_Submit_FullMethodName            = "/tensorgrid.ctld.Controller/Submit"
+	Controller_SubmitBatch_FullMethodName       = "/tensorgrid.ctld.Controller/SubmitBatch"
+	Controller_PutBlob_FullMethodName           = "/tensorgrid.ctld.Controller/PutBlob"
+	Controller_ListJobs_FullMethodName          = "/tensorgrid.ctld.Controller/ListJobs"
+	Controller_GetScript_FullMethodName         = "/tensorgrid.ctld.Controller/GetScript"
+	Controller_WaitJob_FullMethodName           = "/tensorgrid.ctld.Controller/WaitJob"
+	Controller_Cancel_FullMethodName            = "/tensorgrid.ctld.Controller/Cancel"
+	Controller_Control_FullMethodName           = "/tensorgrid.ctld.Controller/Control"
+	Controller_UpdateJob_FullMethodName         = "/tensorgrid.ctld.Controller/UpdateJob"
+	Controller_ListNodes_FullMethodName         = "/tensorgrid.ctld.Controller/ListNodes"
+	Controller_UpdateNode_FullMethodName        = "/tensorgrid.ctld.Controller/UpdateNode"
+	Controller_ListPartitions_FullMethodName    = "/tensorgrid.ctld.Controller/ListPartitions"
+	Controller_UpdatePartition_FullMethodName   = "/tensorgrid.ctld.Controller/UpdatePartition"
+	Controller_ShowConfig_FullMethodName        = "/tensorgrid.ctld.Controller/ShowConfig"
+	Controller_Reconfigure_FullMethodName       = "/tensorgrid.ctld.Controller/Reconfigure"
+	Controller_Ping_FullMethodName              = "/tensorgrid.ctld.Controller/Ping"
+	Controller_JobOutput_FullMethodName         = "/tensorgrid.ctld.Controller/JobOutput"
+	Controller_ListControllers_FullMethodName   = "/tensorgrid.ctld.Controller/ListControllers"
+	Controller_ChangeController_FullMethodName  = "/tensorgrid.ctld.Controller/ChangeController"
+	Controller_SaveSnapshot_FullMethodName      = "/tensorgrid.ctld.Controller/SaveSnapshot"
+	Controller_CreateJoinToken_FullMethodName   = "/tensorgrid.ctld.Controller/CreateJoinToken"
+	Controller_ListJoinTokens_FullMethodName    = "/tensorgrid.ctld.Controller/ListJoinTokens"
+	Controller_RevokeJoinToken_FullMethodName   = "/tensorgrid.ctld.Controller/RevokeJoinToken"
+	Controller_StreamJobs_FullMethodName        = "/tensorgrid.ctld.Controller/StreamJobs"
+	Controller_ExplainJob_FullMethodName        = "/tensorgrid.ctld.Controller/ExplainJob"
+	Controller_ChangeAccounting_FullMethodName  = "/tensorgrid.ctld.Controller/ChangeAccounting"
+	Controller_ListAccounting_FullMethodName    = "/tensorgrid.ctld.Controller/ListAccounting"
+	Controller_ListShares_FullMethodName        = "/tensorgrid.ctld.Controller/ListShares"
+	Controller_ListPriorities_FullMethodName    = "/tensorgrid.ctld.Controller/ListPriorities"
+	Controller_ChangeReservation_FullMethodName = "/tensorgrid.ctld.Controller/ChangeReservation"
+	Controller_ListReservations_FullMethodName  = "/tensorgrid.ctld.Controller/ListReservations"
+	Controller_ListLicenses_FullMethodName      = "/tensorgrid.ctld.Controller/ListLicenses"
 )
 
 // ControllerClient is the client API for Controller service.
@@ -78,6 +87,18 @@ type ControllerClient interface {
 	CreateJoinToken(ctx context.Context, in *CreateJoinTokenRequest, opts ...grpc.CallOption) (*CreateJoinTokenResponse, error)
 	ListJoinTokens(ctx context.Context, in *ListJoinTokensRequest, opts ...grpc.CallOption) (*ListJoinTokensResponse, error)
 	RevokeJoinToken(ctx context.Context, in *RevokeJoinTokenRequest, opts ...grpc.CallOption) (*RevokeJoinTokenResponse, error)
+	// StreamJobs is ListJobs in pieces, so that a long queue needs no long message.
+	StreamJobs(ctx context.Context, in *ListJobsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListJobsResponse], error)
+	// ExplainJob says why a job waits, what it lacks, its place in line, and when it is expected or promised to start.
+	ExplainJob(ctx context.Context, in *ExplainJobRequest, opts ...grpc.CallOption) (*ExplainJobResponse, error)
+	// ChangeAccounting adds, modifies or deletes accounts, users, associations and QOS.
+	ChangeAccounting(ctx context.Context, in *ChangeAccountingRequest, opts ...grpc.CallOption) (*ChangeAccountingResponse, error)
+	ListAccounting(ctx context.Context, in *ListAccountingRequest, opts ...grpc.CallOption) (*ListAccountingResponse, error)
+	ListShares(ctx context.Context, in *ListSharesRequest, opts ...grpc.CallOption) (*ListSharesResponse, error)
+	ListPriorities(ctx context.Context, in *ListPrioritiesRequest, opts ...grpc.CallOption) (*ListPrioritiesResponse, error)
+	ChangeReservation(ctx context.Context, in *ChangeReservationRequest, opts ...grpc.CallOption) (*ChangeReservationResponse, error)
+	ListReservations(ctx context.Context, in *ListReservationsRequest, opts ...grpc.CallOption) (*ListReservationsResponse, error)
+	ListLicenses(ctx context.Context, in *ListLicensesRequest, opts ...grpc.CallOption) (*ListLicensesResponse, error)
 }
 
 type controllerClient struct {
@@ -345,6 +366,105 @@ func (c *controllerClient) RevokeJoinToken(ctx context.Context, in *RevokeJoinTo
 	return out, nil
 }
 
+func (c *controllerClient) StreamJobs(ctx context.Context, in *ListJobsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListJobsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Controller_ServiceDesc.Streams[3], Controller_StreamJobs_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ListJobsRequest, ListJobsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Controller_StreamJobsClient = grpc.ServerStreamingClient[ListJobsResponse]
+
+func (c *controllerClient) ExplainJob(ctx context.Context, in *ExplainJobRequest, opts ...grpc.CallOption) (*ExplainJobResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ExplainJobResponse)
+	err := c.cc.Invoke(ctx, Controller_ExplainJob_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *controllerClient) ChangeAccounting(ctx context.Context, in *ChangeAccountingRequest, opts ...grpc.CallOption) (*ChangeAccountingResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ChangeAccountingResponse)
+	err := c.cc.Invoke(ctx, Controller_ChangeAccounting_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *controllerClient) ListAccounting(ctx context.Context, in *ListAccountingRequest, opts ...grpc.CallOption) (*ListAccountingResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListAccountingResponse)
+	err := c.cc.Invoke(ctx, Controller_ListAccounting_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *controllerClient) ListShares(ctx context.Context, in *ListSharesRequest, opts ...grpc.CallOption) (*ListSharesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListSharesResponse)
+	err := c.cc.Invoke(ctx, Controller_ListShares_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *controllerClient) ListPriorities(ctx context.Context, in *ListPrioritiesRequest, opts ...grpc.CallOption) (*ListPrioritiesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListPrioritiesResponse)
+	err := c.cc.Invoke(ctx, Controller_ListPriorities_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *controllerClient) ChangeReservation(ctx context.Context, in *ChangeReservationRequest, opts ...grpc.CallOption) (*ChangeReservationResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ChangeReservationResponse)
+	err := c.cc.Invoke(ctx, Controller_ChangeReservation_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *controllerClient) ListReservations(ctx context.Context, in *ListReservationsRequest, opts ...grpc.CallOption) (*ListReservationsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListReservationsResponse)
+	err := c.cc.Invoke(ctx, Controller_ListReservations_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *controllerClient) ListLicenses(ctx context.Context, in *ListLicensesRequest, opts ...grpc.CallOption) (*ListLicensesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListLicensesResponse)
+	err := c.cc.Invoke(ctx, Controller_ListLicenses_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ControllerServer is the server API for Controller service.
 // All implementations must embed UnimplementedControllerServer
 // for forward compatibility.
@@ -377,6 +497,18 @@ type ControllerServer interface {
 	CreateJoinToken(context.Context, *CreateJoinTokenRequest) (*CreateJoinTokenResponse, error)
 	ListJoinTokens(context.Context, *ListJoinTokensRequest) (*ListJoinTokensResponse, error)
 	RevokeJoinToken(context.Context, *RevokeJoinTokenRequest) (*RevokeJoinTokenResponse, error)
+	// StreamJobs is ListJobs in pieces, so that a long queue needs no long message.
+	StreamJobs(*ListJobsRequest, grpc.ServerStreamingServer[ListJobsResponse]) error
+	// ExplainJob says why a job waits, what it lacks, its place in line, and when it is expected or promised to start.
+	ExplainJob(context.Context, *ExplainJobRequest) (*ExplainJobResponse, error)
+	// ChangeAccounting adds, modifies or deletes accounts, users, associations and QOS.
+	ChangeAccounting(context.Context, *ChangeAccountingRequest) (*ChangeAccountingResponse, error)
+	ListAccounting(context.Context, *ListAccountingRequest) (*ListAccountingResponse, error)
+	ListShares(context.Context, *ListSharesRequest) (*ListSharesResponse, error)
+	ListPriorities(context.Context, *ListPrioritiesRequest) (*ListPrioritiesResponse, error)
+	ChangeReservation(context.Context, *ChangeReservationRequest) (*ChangeReservationResponse, error)
+	ListReservations(context.Context, *ListReservationsRequest) (*ListReservationsResponse, error)
+	ListLicenses(context.Context, *ListLicensesRequest) (*ListLicensesResponse, error)
 	mustEmbedUnimplementedControllerServer()
 }
 
@@ -455,6 +587,33 @@ func (UnimplementedControllerServer) ListJoinTokens(context.Context, *ListJoinTo
 }
 func (UnimplementedControllerServer) RevokeJoinToken(context.Context, *RevokeJoinTokenRequest) (*RevokeJoinTokenResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RevokeJoinToken not implemented")
+}
+func (UnimplementedControllerServer) StreamJobs(*ListJobsRequest, grpc.ServerStreamingServer[ListJobsResponse]) error {
+	return status.Error(codes.Unimplemented, "method StreamJobs not implemented")
+}
+func (UnimplementedControllerServer) ExplainJob(context.Context, *ExplainJobRequest) (*ExplainJobResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ExplainJob not implemented")
+}
+func (UnimplementedControllerServer) ChangeAccounting(context.Context, *ChangeAccountingRequest) (*ChangeAccountingResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ChangeAccounting not implemented")
+}
+func (UnimplementedControllerServer) ListAccounting(context.Context, *ListAccountingRequest) (*ListAccountingResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListAccounting not implemented")
+}
+func (UnimplementedControllerServer) ListShares(context.Context, *ListSharesRequest) (*ListSharesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListShares not implemented")
+}
+func (UnimplementedControllerServer) ListPriorities(context.Context, *ListPrioritiesRequest) (*ListPrioritiesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListPriorities not implemented")
+}
+func (UnimplementedControllerServer) ChangeReservation(context.Context, *ChangeReservationRequest) (*ChangeReservationResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ChangeReservation not implemented")
+}
+func (UnimplementedControllerServer) ListReservations(context.Context, *ListReservationsRequest) (*ListReservationsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListReservations not implemented")
+}
+func (UnimplementedControllerServer) ListLicenses(context.Context, *ListLicensesRequest) (*ListLicensesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListLicenses not implemented")
 }
 func (UnimplementedControllerServer) mustEmbedUnimplementedControllerServer() {}
 func (UnimplementedControllerServer) testEmbeddedByValue()                    {}
@@ -870,6 +1029,161 @@ func _Controller_RevokeJoinToken_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Controller_StreamJobs_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ListJobsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ControllerServer).StreamJobs(m, &grpc.GenericServerStream[ListJobsRequest, ListJobsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Controller_StreamJobsServer = grpc.ServerStreamingServer[ListJobsResponse]
+
+func _Controller_ExplainJob_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ExplainJobRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ControllerServer).ExplainJob(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Controller_ExplainJob_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ControllerServer).ExplainJob(ctx, req.(*ExplainJobRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Controller_ChangeAccounting_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ChangeAccountingRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ControllerServer).ChangeAccounting(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Controller_ChangeAccounting_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ControllerServer).ChangeAccounting(ctx, req.(*ChangeAccountingRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Controller_ListAccounting_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListAccountingRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ControllerServer).ListAccounting(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Controller_ListAccounting_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ControllerServer).ListAccounting(ctx, req.(*ListAccountingRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Controller_ListShares_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListSharesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ControllerServer).ListShares(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Controller_ListShares_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ControllerServer).ListShares(ctx, req.(*ListSharesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Controller_ListPriorities_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListPrioritiesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ControllerServer).ListPriorities(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Controller_ListPriorities_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ControllerServer).ListPriorities(ctx, req.(*ListPrioritiesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Controller_ChangeReservation_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ChangeReservationRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ControllerServer).ChangeReservation(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Controller_ChangeReservation_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ControllerServer).ChangeReservation(ctx, req.(*ChangeReservationRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Controller_ListReservations_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListReservationsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ControllerServer).ListReservations(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Controller_ListReservations_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ControllerServer).ListReservations(ctx, req.(*ListReservationsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Controller_ListLicenses_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListLicensesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ControllerServer).ListLicenses(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Controller_ListLicenses_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ControllerServer).ListLicenses(ctx, req.(*ListLicensesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Controller_ServiceDesc is the grpc.ServiceDesc for Controller service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -957,6 +1271,38 @@ var Controller_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "RevokeJoinToken",
 			Handler:    _Controller_RevokeJoinToken_Handler,
 		},
+		{
+			MethodName: "ExplainJob",
+			Handler:    _Controller_ExplainJob_Handler,
+		},
+		{
+			MethodName: "ChangeAccounting",
+			Handler:    _Controller_ChangeAccounting_Handler,
+		},
+		{
+			MethodName: "ListAccounting",
+			Handler:    _Controller_ListAccounting_Handler,
+		},
+		{
+			MethodName: "ListShares",
+			Handler:    _Controller_ListShares_Handler,
+		},
+		{
+			MethodName: "ListPriorities",
+			Handler:    _Controller_ListPriorities_Handler,
+		},
+		{
+			MethodName: "ChangeReservation",
+			Handler:    _Controller_ChangeReservation_Handler,
+		},
+		{
+			MethodName: "ListReservations",
+			Handler:    _Controller_ListReservations_Handler,
+		},
+		{
+			MethodName: "ListLicenses",
+			Handler:    _Controller_ListLicenses_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
@@ -972,6 +1318,11 @@ var Controller_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "SaveSnapshot",
 			Handler:       _Controller_SaveSnapshot_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "StreamJobs",
+			Handler:       _Controller_StreamJobs_Handler,
 			ServerStreams: true,
 		},
 	},

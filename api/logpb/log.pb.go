@@ -111,6 +111,10 @@ type Command struct {
 	//	*Command_CreateJoinToken
 	//	*Command_UseJoinToken
 	//	*Command_RevokeJoinToken
+	//	*Command_AccountingChange
+	//	*Command_ReservationChange
+	//	*Command_UsageTick
+	//	*Command_SubmitHet
 	Of            isCommand_Of `protobuf_oneof:"of"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -360,6 +364,42 @@ func (x *Command) GetRevokeJoinToken() *RevokeJoinToken {
 	return nil
 }
 
+func (x *Command) GetAccountingChange() *AccountingChange {
+	if x != nil {
+		if x, ok := x.Of.(*Command_AccountingChange); ok {
+			return x.AccountingChange
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetReservationChange() *ReservationChange {
+	if x != nil {
+		if x, ok := x.Of.(*Command_ReservationChange); ok {
+			return x.ReservationChange
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetUsageTick() *UsageTick {
+	if x != nil {
+		if x, ok := x.Of.(*Command_UsageTick); ok {
+			return x.UsageTick
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetSubmitHet() *SubmitHet {
+	if x != nil {
+		if x, ok := x.Of.(*Command_SubmitHet); ok {
+			return x.SubmitHet
+		}
+	}
+	return nil
+}
+
 type isCommand_Of interface {
 	isCommand_Of()
 }
@@ -457,6 +497,23 @@ type Command_RevokeJoinToken struct {
 	RevokeJoinToken *RevokeJoinToken `protobuf:"bytes,23,opt,name=revoke_join_token,json=revokeJoinToken,proto3,oneof"`
 }
 
+type Command_AccountingChange struct {
+	// From feature level 3 on.
+	AccountingChange *AccountingChange `protobuf:"bytes,24,opt,name=accounting_change,json=accountingChange,proto3,oneof"`
+}
+
+type Command_ReservationChange struct {
+	ReservationChange *ReservationChange `protobuf:"bytes,25,opt,name=reservation_change,json=reservationChange,proto3,oneof"`
+}
+
+type Command_UsageTick struct {
+	UsageTick *UsageTick `protobuf:"bytes,26,opt,name=usage_tick,json=usageTick,proto3,oneof"`
+}
+
+type Command_SubmitHet struct {
+	SubmitHet *SubmitHet `protobuf:"bytes,27,opt,name=submit_het,json=submitHet,proto3,oneof"`
+}
+
 func (*Command_Submit) isCommand_Of() {}
 
 func (*Command_PutBlob) isCommand_Of() {}
@@ -502,6 +559,14 @@ func (*Command_CreateJoinToken) isCommand_Of() {}
 func (*Command_UseJoinToken) isCommand_Of() {}
 
 func (*Command_RevokeJoinToken) isCommand_Of() {}
+
+func (*Command_AccountingChange) isCommand_Of() {}
+
+func (*Command_ReservationChange) isCommand_Of() {}
+
+func (*Command_UsageTick) isCommand_Of() {}
+
+func (*Command_SubmitHet) isCommand_Of() {}
 
 type Noop struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1544,6 +1609,251 @@ func (x *Submit) GetDigest() []byte {
 	return nil
 }
 
+// SubmitHet is a heterogeneous job: components get consecutive ids, enter together or not at all, and start together.
+type SubmitHet struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Digest        []byte                 `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
+	Specs         []*JobSpec             `protobuf:"bytes,3,rep,name=specs,proto3" json:"specs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubmitHet) Reset() {
+	*x = SubmitHet{}
+	mi := &file_logpb_log_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubmitHet) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubmitHet) ProtoMessage() {}
+
+func (x *SubmitHet) ProtoReflect() protoreflect.Message {
+	mi := &file_logpb_log_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubmitHet.ProtoReflect.Descriptor instead.
+func (*SubmitHet) Descriptor() ([]byte, []int) {
+	return file_logpb_log_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *SubmitHet) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *SubmitHet) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
+func (x *SubmitHet) GetSpecs() []*JobSpec {
+	if x != nil {
+		return x.Specs
+	}
+	return nil
+}
+
+// AccountingChange adds, modifies or deletes accounts, users, associations and QOS; all of it or nothing. where and set
+// are name, operator, value, name, operator, value, ... as gacctmgr read them ("=", "+=", "-=").
+type AccountingChange struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Verb          string                 `protobuf:"bytes,1,opt,name=verb,proto3" json:"verb,omitempty"`
+	Entity        string                 `protobuf:"bytes,2,opt,name=entity,proto3" json:"entity,omitempty"`
+	Where         []string               `protobuf:"bytes,3,rep,name=where,proto3" json:"where,omitempty"`
+	Set           []string               `protobuf:"bytes,4,rep,name=set,proto3" json:"set,omitempty"`
+	Caller        *Caller                `protobuf:"bytes,5,opt,name=caller,proto3" json:"caller,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AccountingChange) Reset() {
+	*x = AccountingChange{}
+	mi := &file_logpb_log_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AccountingChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AccountingChange) ProtoMessage() {}
+
+func (x *AccountingChange) ProtoReflect() protoreflect.Message {
+	mi := &file_logpb_log_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AccountingChange.ProtoReflect.Descriptor instead.
+func (*AccountingChange) Descriptor() ([]byte, []int) {
+	return file_logpb_log_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *AccountingChange) GetVerb() string {
+	if x != nil {
+		return x.Verb
+	}
+	return ""
+}
+
+func (x *AccountingChange) GetEntity() string {
+	if x != nil {
+		return x.Entity
+	}
+	return ""
+}
+
+func (x *AccountingChange) GetWhere() []string {
+	if x != nil {
+		return x.Where
+	}
+	return nil
+}
+
+func (x *AccountingChange) GetSet() []string {
+	if x != nil {
+		return x.Set
+	}
+	return nil
+}
+
+func (x *AccountingChange) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
+// ReservationChange creates, updates or deletes a reservation; set is name, operator, value, ...
+type ReservationChange struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Verb          string                 `protobuf:"bytes,1,opt,name=verb,proto3" json:"verb,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Set           []string               `protobuf:"bytes,3,rep,name=set,proto3" json:"set,omitempty"`
+	Caller        *Caller                `protobuf:"bytes,4,opt,name=caller,proto3" json:"caller,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReservationChange) Reset() {
+	*x = ReservationChange{}
+	mi := &file_logpb_log_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReservationChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReservationChange) ProtoMessage() {}
+
+func (x *ReservationChange) ProtoReflect() protoreflect.Message {
+	mi := &file_logpb_log_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReservationChange.ProtoReflect.Descriptor instead.
+func (*ReservationChange) Descriptor() ([]byte, []int) {
+	return file_logpb_log_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ReservationChange) GetVerb() string {
+	if x != nil {
+		return x.Verb
+	}
+	return ""
+}
+
+func (x *ReservationChange) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ReservationChange) GetSet() []string {
+	if x != nil {
+		return x.Set
+	}
+	return nil
+}
+
+func (x *ReservationChange) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
+// UsageTick brings decayed usage to the entry's time: what runs is charged up to then.
+type UsageTick struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UsageTick) Reset() {
+	*x = UsageTick{}
+	mi := &file_logpb_log_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UsageTick) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UsageTick) ProtoMessage() {}
+
+func (x *UsageTick) ProtoReflect() protoreflect.Message {
+	mi := &file_logpb_log_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UsageTick.ProtoReflect.Descriptor instead.
+func (*UsageTick) Descriptor() ([]byte, []int) {
+	return file_logpb_log_proto_rawDescGZIP(), []int{16}
+}
+
 type PutBlob struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Hash          []byte                 `protobuf:"bytes,1,opt,name=hash,proto3" json:"hash,omitempty"`
@@ -1557,7 +1867,7 @@ type PutBlob struct {
 
 func (x *PutBlob) Reset() {
 	*x = PutBlob{}
-	mi := &file_logpb_log_proto_msgTypes[13]
+	mi := &file_logpb_log_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1569,7 +1879,7 @@ func (x *PutBlob) String() string {
 func (*PutBlob) ProtoMessage() {}
 
 func (x *PutBlob) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[13]
+	mi := &file_logpb_log_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1582,7 +1892,7 @@ func (x *PutBlob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutBlob.ProtoReflect.Descriptor instead.
 func (*PutBlob) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{13}
+	return file_logpb_log_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *PutBlob) GetHash() []byte {
@@ -1632,7 +1942,7 @@ type GresAlloc struct {
 
 func (x *GresAlloc) Reset() {
 	*x = GresAlloc{}
-	mi := &file_logpb_log_proto_msgTypes[14]
+	mi := &file_logpb_log_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1644,7 +1954,7 @@ func (x *GresAlloc) String() string {
 func (*GresAlloc) ProtoMessage() {}
 
 func (x *GresAlloc) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[14]
+	mi := &file_logpb_log_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1657,7 +1967,7 @@ func (x *GresAlloc) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GresAlloc.ProtoReflect.Descriptor instead.
 func (*GresAlloc) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{14}
+	return file_logpb_log_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GresAlloc) GetName() string {
@@ -1702,7 +2012,7 @@ type NodeAlloc struct {
 
 func (x *NodeAlloc) Reset() {
 	*x = NodeAlloc{}
-	mi := &file_logpb_log_proto_msgTypes[15]
+	mi := &file_logpb_log_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1714,7 +2024,7 @@ func (x *NodeAlloc) String() string {
 func (*NodeAlloc) ProtoMessage() {}
 
 func (x *NodeAlloc) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[15]
+	mi := &file_logpb_log_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1727,7 +2037,7 @@ func (x *NodeAlloc) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeAlloc.ProtoReflect.Descriptor instead.
 func (*NodeAlloc) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{15}
+	return file_logpb_log_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *NodeAlloc) GetNode() string {
@@ -1782,13 +2092,15 @@ type Start struct {
 	TimeLimitMs   int64                  `protobuf:"varint,6,opt,name=time_limit_ms,json=timeLimitMs,proto3" json:"time_limit_ms,omitempty"` // effective, -1 unlimited
 	Revision      uint64                 `protobuf:"varint,7,opt,name=revision,proto3" json:"revision,omitempty"`                            // of the record that was planned; 0 = not told, taken whatever the record's is
 	LeaseMs       int64                  `protobuf:"varint,8,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`               // how long the run outlives the last word of a leader; 0 = it is never ended by that
+	Group         uint32                 `protobuf:"varint,9,opt,name=group,proto3" json:"group,omitempty"`                                  // starts of one group follow each other in one command and are taken all or none; 0 = alone
+	Backfilled    bool                   `protobuf:"varint,10,opt,name=backfilled,proto3" json:"backfilled,omitempty"`                       // for people: it was started ahead of others
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Start) Reset() {
 	*x = Start{}
-	mi := &file_logpb_log_proto_msgTypes[16]
+	mi := &file_logpb_log_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1800,7 +2112,7 @@ func (x *Start) String() string {
 func (*Start) ProtoMessage() {}
 
 func (x *Start) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[16]
+	mi := &file_logpb_log_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1813,7 +2125,7 @@ func (x *Start) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Start.ProtoReflect.Descriptor instead.
 func (*Start) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{16}
+	return file_logpb_log_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Start) GetJobId() uint32 {
@@ -1872,6 +2184,183 @@ func (x *Start) GetLeaseMs() int64 {
 	return 0
 }
 
+func (x *Start) GetGroup() uint32 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
+func (x *Start) GetBackfilled() bool {
+	if x != nil {
+		return x.Backfilled
+	}
+	return false
+}
+
+// Evict ends, queues again or suspends a run to make room for another.
+type Evict struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	JobId         uint32                 `protobuf:"varint,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	Run           uint32                 `protobuf:"varint,2,opt,name=run,proto3" json:"run,omitempty"`
+	How           string                 `protobuf:"bytes,3,opt,name=how,proto3" json:"how,omitempty"`
+	By            uint32                 `protobuf:"varint,4,opt,name=by,proto3" json:"by,omitempty"`
+	GraceMs       int64                  `protobuf:"varint,5,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Evict) Reset() {
+	*x = Evict{}
+	mi := &file_logpb_log_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Evict) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Evict) ProtoMessage() {}
+
+func (x *Evict) ProtoReflect() protoreflect.Message {
+	mi := &file_logpb_log_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Evict.ProtoReflect.Descriptor instead.
+func (*Evict) Descriptor() ([]byte, []int) {
+	return file_logpb_log_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Evict) GetJobId() uint32 {
+	if x != nil {
+		return x.JobId
+	}
+	return 0
+}
+
+func (x *Evict) GetRun() uint32 {
+	if x != nil {
+		return x.Run
+	}
+	return 0
+}
+
+func (x *Evict) GetHow() string {
+	if x != nil {
+		return x.How
+	}
+	return ""
+}
+
+func (x *Evict) GetBy() uint32 {
+	if x != nil {
+		return x.By
+	}
+	return 0
+}
+
+func (x *Evict) GetGraceMs() int64 {
+	if x != nil {
+		return x.GraceMs
+	}
+	return 0
+}
+
+// Promise is a start that a waiting record will not get later than, unless nodes are lost or an administrator acts.
+// start_ms 0 takes it back.
+type Promise struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	JobId         uint32                 `protobuf:"varint,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	Revision      uint64                 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	StartMs       int64                  `protobuf:"varint,3,opt,name=start_ms,json=startMs,proto3" json:"start_ms,omitempty"`
+	Partition     string                 `protobuf:"bytes,4,opt,name=partition,proto3" json:"partition,omitempty"`
+	Nodes         []*NodeAlloc           `protobuf:"bytes,5,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	TimeLimitMs   int64                  `protobuf:"varint,6,opt,name=time_limit_ms,json=timeLimitMs,proto3" json:"time_limit_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Promise) Reset() {
+	*x = Promise{}
+	mi := &file_logpb_log_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Promise) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Promise) ProtoMessage() {}
+
+func (x *Promise) ProtoReflect() protoreflect.Message {
+	mi := &file_logpb_log_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Promise.ProtoReflect.Descriptor instead.
+func (*Promise) Descriptor() ([]byte, []int) {
+	return file_logpb_log_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *Promise) GetJobId() uint32 {
+	if x != nil {
+		return x.JobId
+	}
+	return 0
+}
+
+func (x *Promise) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *Promise) GetStartMs() int64 {
+	if x != nil {
+		return x.StartMs
+	}
+	return 0
+}
+
+func (x *Promise) GetPartition() string {
+	if x != nil {
+		return x.Partition
+	}
+	return ""
+}
+
+func (x *Promise) GetNodes() []*NodeAlloc {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *Promise) GetTimeLimitMs() int64 {
+	if x != nil {
+		return x.TimeLimitMs
+	}
+	return 0
+}
+
 type ReasonChange struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	JobId         uint32                 `protobuf:"varint,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
@@ -1884,7 +2373,7 @@ type ReasonChange struct {
 
 func (x *ReasonChange) Reset() {
 	*x = ReasonChange{}
-	mi := &file_logpb_log_proto_msgTypes[17]
+	mi := &file_logpb_log_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1896,7 +2385,7 @@ func (x *ReasonChange) String() string {
 func (*ReasonChange) ProtoMessage() {}
 
 func (x *ReasonChange) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[17]
+	mi := &file_logpb_log_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1909,7 +2398,7 @@ func (x *ReasonChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReasonChange.ProtoReflect.Descriptor instead.
 func (*ReasonChange) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{17}
+	return file_logpb_log_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReasonChange) GetJobId() uint32 {
@@ -1947,13 +2436,14 @@ type ClassReason struct {
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	Detail        string                 `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
 	StartMs       int64                  `protobuf:"varint,4,opt,name=start_ms,json=startMs,proto3" json:"start_ms,omitempty"`
+	Promised      bool                   `protobuf:"varint,5,opt,name=promised,proto3" json:"promised,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ClassReason) Reset() {
 	*x = ClassReason{}
-	mi := &file_logpb_log_proto_msgTypes[18]
+	mi := &file_logpb_log_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1965,7 +2455,7 @@ func (x *ClassReason) String() string {
 func (*ClassReason) ProtoMessage() {}
 
 func (x *ClassReason) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[18]
+	mi := &file_logpb_log_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1978,7 +2468,7 @@ func (x *ClassReason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClassReason.ProtoReflect.Descriptor instead.
 func (*ClassReason) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{18}
+	return file_logpb_log_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ClassReason) GetClass() string {
@@ -2009,19 +2499,28 @@ func (x *ClassReason) GetStartMs() int64 {
 	return 0
 }
 
+func (x *ClassReason) GetPromised() bool {
+	if x != nil {
+		return x.Promised
+	}
+	return false
+}
+
 type Plan struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Base          uint64                 `protobuf:"varint,1,opt,name=base,proto3" json:"base,omitempty"` // state version that was planned on
 	Starts        []*Start               `protobuf:"bytes,2,rep,name=starts,proto3" json:"starts,omitempty"`
 	Reasons       []*ReasonChange        `protobuf:"bytes,3,rep,name=reasons,proto3" json:"reasons,omitempty"`
 	Classes       []*ClassReason         `protobuf:"bytes,4,rep,name=classes,proto3" json:"classes,omitempty"`
+	Evicts        []*Evict               `protobuf:"bytes,5,rep,name=evicts,proto3" json:"evicts,omitempty"`
+	Promises      []*Promise             `protobuf:"bytes,6,rep,name=promises,proto3" json:"promises,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Plan) Reset() {
 	*x = Plan{}
-	mi := &file_logpb_log_proto_msgTypes[19]
+	mi := &file_logpb_log_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2033,7 +2532,7 @@ func (x *Plan) String() string {
 func (*Plan) ProtoMessage() {}
 
 func (x *Plan) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[19]
+	mi := &file_logpb_log_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2046,7 +2545,7 @@ func (x *Plan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Plan.ProtoReflect.Descriptor instead.
 func (*Plan) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{19}
+	return file_logpb_log_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Plan) GetBase() uint64 {
@@ -2077,6 +2576,20 @@ func (x *Plan) GetClasses() []*ClassReason {
 	return nil
 }
 
+func (x *Plan) GetEvicts() []*Evict {
+	if x != nil {
+		return x.Evicts
+	}
+	return nil
+}
+
+func (x *Plan) GetPromises() []*Promise {
+	if x != nil {
+		return x.Promises
+	}
+	return nil
+}
+
 type Launched struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	JobId         uint32                 `protobuf:"varint,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
@@ -2092,7 +2605,7 @@ type Launched struct {
 
 func (x *Launched) Reset() {
 	*x = Launched{}
-	mi := &file_logpb_log_proto_msgTypes[20]
+	mi := &file_logpb_log_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2104,7 +2617,7 @@ func (x *Launched) String() string {
 func (*Launched) ProtoMessage() {}
 
 func (x *Launched) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[20]
+	mi := &file_logpb_log_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2117,7 +2630,7 @@ func (x *Launched) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Launched.ProtoReflect.Descriptor instead.
 func (*Launched) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{20}
+	return file_logpb_log_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Launched) GetJobId() uint32 {
@@ -2195,7 +2708,7 @@ type Reported struct {
 
 func (x *Reported) Reset() {
 	*x = Reported{}
-	mi := &file_logpb_log_proto_msgTypes[21]
+	mi := &file_logpb_log_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2207,7 +2720,7 @@ func (x *Reported) String() string {
 func (*Reported) ProtoMessage() {}
 
 func (x *Reported) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[21]
+	mi := &file_logpb_log_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2220,7 +2733,7 @@ func (x *Reported) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reported.ProtoReflect.Descriptor instead.
 func (*Reported) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{21}
+	return file_logpb_log_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Reported) GetJobId() uint32 {
@@ -2377,7 +2890,7 @@ type RegisterNode struct {
 
 func (x *RegisterNode) Reset() {
 	*x = RegisterNode{}
-	mi := &file_logpb_log_proto_msgTypes[22]
+	mi := &file_logpb_log_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2389,7 +2902,7 @@ func (x *RegisterNode) String() string {
 func (*RegisterNode) ProtoMessage() {}
 
 func (x *RegisterNode) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[22]
+	mi := &file_logpb_log_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2402,7 +2915,7 @@ func (x *RegisterNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterNode.ProtoReflect.Descriptor instead.
 func (*RegisterNode) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{22}
+	return file_logpb_log_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RegisterNode) GetNode() string {
@@ -2558,7 +3071,7 @@ type NodeUpdate struct {
 
 func (x *NodeUpdate) Reset() {
 	*x = NodeUpdate{}
-	mi := &file_logpb_log_proto_msgTypes[23]
+	mi := &file_logpb_log_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2570,7 +3083,7 @@ func (x *NodeUpdate) String() string {
 func (*NodeUpdate) ProtoMessage() {}
 
 func (x *NodeUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[23]
+	mi := &file_logpb_log_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2583,7 +3096,7 @@ func (x *NodeUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeUpdate.ProtoReflect.Descriptor instead.
 func (*NodeUpdate) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{23}
+	return file_logpb_log_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *NodeUpdate) GetNodes() []string {
@@ -2634,7 +3147,7 @@ type NodeSilent struct {
 
 func (x *NodeSilent) Reset() {
 	*x = NodeSilent{}
-	mi := &file_logpb_log_proto_msgTypes[24]
+	mi := &file_logpb_log_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2646,7 +3159,7 @@ func (x *NodeSilent) String() string {
 func (*NodeSilent) ProtoMessage() {}
 
 func (x *NodeSilent) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[24]
+	mi := &file_logpb_log_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2659,7 +3172,7 @@ func (x *NodeSilent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeSilent.ProtoReflect.Descriptor instead.
 func (*NodeSilent) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{24}
+	return file_logpb_log_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *NodeSilent) GetNode() string {
@@ -2704,7 +3217,7 @@ type Cancel struct {
 
 func (x *Cancel) Reset() {
 	*x = Cancel{}
-	mi := &file_logpb_log_proto_msgTypes[25]
+	mi := &file_logpb_log_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2716,7 +3229,7 @@ func (x *Cancel) String() string {
 func (*Cancel) ProtoMessage() {}
 
 func (x *Cancel) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[25]
+	mi := &file_logpb_log_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2729,7 +3242,7 @@ func (x *Cancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancel.ProtoReflect.Descriptor instead.
 func (*Cancel) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{25}
+	return file_logpb_log_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Cancel) GetJobs() []*JobRef {
@@ -2785,7 +3298,7 @@ type JobRef struct {
 
 func (x *JobRef) Reset() {
 	*x = JobRef{}
-	mi := &file_logpb_log_proto_msgTypes[26]
+	mi := &file_logpb_log_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2797,7 +3310,7 @@ func (x *JobRef) String() string {
 func (*JobRef) ProtoMessage() {}
 
 func (x *JobRef) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[26]
+	mi := &file_logpb_log_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2810,7 +3323,7 @@ func (x *JobRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRef.ProtoReflect.Descriptor instead.
 func (*JobRef) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{26}
+	return file_logpb_log_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *JobRef) GetJobId() uint32 {
@@ -2846,7 +3359,7 @@ type Control struct {
 
 func (x *Control) Reset() {
 	*x = Control{}
-	mi := &file_logpb_log_proto_msgTypes[27]
+	mi := &file_logpb_log_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2858,7 +3371,7 @@ func (x *Control) String() string {
 func (*Control) ProtoMessage() {}
 
 func (x *Control) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[27]
+	mi := &file_logpb_log_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2871,7 +3384,7 @@ func (x *Control) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Control.ProtoReflect.Descriptor instead.
 func (*Control) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{27}
+	return file_logpb_log_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Control) GetOp() uint32 {
@@ -2913,7 +3426,7 @@ type UpdateJob struct {
 
 func (x *UpdateJob) Reset() {
 	*x = UpdateJob{}
-	mi := &file_logpb_log_proto_msgTypes[28]
+	mi := &file_logpb_log_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2925,7 +3438,7 @@ func (x *UpdateJob) String() string {
 func (*UpdateJob) ProtoMessage() {}
 
 func (x *UpdateJob) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[28]
+	mi := &file_logpb_log_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2938,7 +3451,7 @@ func (x *UpdateJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateJob.ProtoReflect.Descriptor instead.
 func (*UpdateJob) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{28}
+	return file_logpb_log_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *UpdateJob) GetJob() *JobRef {
@@ -2973,7 +3486,7 @@ type PartitionUpdate struct {
 
 func (x *PartitionUpdate) Reset() {
 	*x = PartitionUpdate{}
-	mi := &file_logpb_log_proto_msgTypes[29]
+	mi := &file_logpb_log_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2985,7 +3498,7 @@ func (x *PartitionUpdate) String() string {
 func (*PartitionUpdate) ProtoMessage() {}
 
 func (x *PartitionUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[29]
+	mi := &file_logpb_log_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2998,7 +3511,7 @@ func (x *PartitionUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionUpdate.ProtoReflect.Descriptor instead.
 func (*PartitionUpdate) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{29}
+	return file_logpb_log_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *PartitionUpdate) GetName() string {
@@ -3035,7 +3548,7 @@ type JobTimer struct {
 
 func (x *JobTimer) Reset() {
 	*x = JobTimer{}
-	mi := &file_logpb_log_proto_msgTypes[30]
+	mi := &file_logpb_log_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3047,7 +3560,7 @@ func (x *JobTimer) String() string {
 func (*JobTimer) ProtoMessage() {}
 
 func (x *JobTimer) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[30]
+	mi := &file_logpb_log_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3060,7 +3573,7 @@ func (x *JobTimer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobTimer.ProtoReflect.Descriptor instead.
 func (*JobTimer) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{30}
+	return file_logpb_log_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *JobTimer) GetJobId() uint32 {
@@ -3102,7 +3615,7 @@ type Purge struct {
 
 func (x *Purge) Reset() {
 	*x = Purge{}
-	mi := &file_logpb_log_proto_msgTypes[31]
+	mi := &file_logpb_log_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3114,7 +3627,7 @@ func (x *Purge) String() string {
 func (*Purge) ProtoMessage() {}
 
 func (x *Purge) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[31]
+	mi := &file_logpb_log_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3127,7 +3640,7 @@ func (x *Purge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Purge.ProtoReflect.Descriptor instead.
 func (*Purge) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{31}
+	return file_logpb_log_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Purge) GetEndedBeforeMs() int64 {
@@ -3168,13 +3681,14 @@ type SetConfig struct {
 	JobFileAppend    bool                   `protobuf:"varint,13,opt,name=job_file_append,json=jobFileAppend,proto3" json:"job_file_append,omitempty"`
 	Digest           string                 `protobuf:"bytes,14,opt,name=digest,proto3" json:"digest,omitempty"`
 	MaxSubmitPerUser uint32                 `protobuf:"varint,15,opt,name=max_submit_per_user,json=maxSubmitPerUser,proto3" json:"max_submit_per_user,omitempty"`
+	Sched            *ConfigSched           `protobuf:"bytes,16,opt,name=sched,proto3" json:"sched,omitempty"` // from feature level 3 on
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
 
 func (x *SetConfig) Reset() {
 	*x = SetConfig{}
-	mi := &file_logpb_log_proto_msgTypes[32]
+	mi := &file_logpb_log_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3186,7 +3700,7 @@ func (x *SetConfig) String() string {
 func (*SetConfig) ProtoMessage() {}
 
 func (x *SetConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[32]
+	mi := &file_logpb_log_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3199,7 +3713,7 @@ func (x *SetConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetConfig.ProtoReflect.Descriptor instead.
 func (*SetConfig) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{32}
+	return file_logpb_log_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SetConfig) GetFirstJobId() uint32 {
@@ -3307,6 +3821,326 @@ func (x *SetConfig) GetMaxSubmitPerUser() uint32 {
 	return 0
 }
 
+func (x *SetConfig) GetSched() *ConfigSched {
+	if x != nil {
+		return x.Sched
+	}
+	return nil
+}
+
+// ConfigSched is what priority, limits, preemption and placement go by.
+type ConfigSched struct {
+	state                protoimpl.MessageState `protogen:"open.v1"`
+	PriorityType         string                 `protobuf:"bytes,1,opt,name=priority_type,json=priorityType,proto3" json:"priority_type,omitempty"` // multifactor, expansion, fcfs
+	WeightAge            uint32                 `protobuf:"varint,2,opt,name=weight_age,json=weightAge,proto3" json:"weight_age,omitempty"`
+	WeightAssoc          uint32                 `protobuf:"varint,3,opt,name=weight_assoc,json=weightAssoc,proto3" json:"weight_assoc,omitempty"`
+	WeightFairShare      uint32                 `protobuf:"varint,4,opt,name=weight_fair_share,json=weightFairShare,proto3" json:"weight_fair_share,omitempty"`
+	WeightJobSize        uint32                 `protobuf:"varint,5,opt,name=weight_job_size,json=weightJobSize,proto3" json:"weight_job_size,omitempty"`
+	WeightPartition      uint32                 `protobuf:"varint,6,opt,name=weight_partition,json=weightPartition,proto3" json:"weight_partition,omitempty"`
+	WeightQos            uint32                 `protobuf:"varint,7,opt,name=weight_qos,json=weightQos,proto3" json:"weight_qos,omitempty"`
+	WeightTres           []string               `protobuf:"bytes,8,rep,name=weight_tres,json=weightTres,proto3" json:"weight_tres,omitempty"` // "cpu=1000"
+	WeightBid            uint32                 `protobuf:"varint,9,opt,name=weight_bid,json=weightBid,proto3" json:"weight_bid,omitempty"`
+	MaxAgeMs             int64                  `protobuf:"varint,10,opt,name=max_age_ms,json=maxAgeMs,proto3" json:"max_age_ms,omitempty"`
+	HalfLifeMs           int64                  `protobuf:"varint,11,opt,name=half_life_ms,json=halfLifeMs,proto3" json:"half_life_ms,omitempty"` // 0 = no decay
+	CalcPeriodMs         int64                  `protobuf:"varint,12,opt,name=calc_period_ms,json=calcPeriodMs,proto3" json:"calc_period_ms,omitempty"`
+	FavorSmall           bool                   `protobuf:"varint,13,opt,name=favor_small,json=favorSmall,proto3" json:"favor_small,omitempty"`
+	PriorityFlags        []string               `protobuf:"bytes,14,rep,name=priority_flags,json=priorityFlags,proto3" json:"priority_flags,omitempty"`
+	UsageReset           string                 `protobuf:"bytes,15,opt,name=usage_reset,json=usageReset,proto3" json:"usage_reset,omitempty"`
+	Dampening            uint32                 `protobuf:"varint,16,opt,name=dampening,proto3" json:"dampening,omitempty"`
+	Enforce              []string               `protobuf:"bytes,17,rep,name=enforce,proto3" json:"enforce,omitempty"`                            // associations, limits, qos, safe
+	PreemptType          string                 `protobuf:"bytes,18,opt,name=preempt_type,json=preemptType,proto3" json:"preempt_type,omitempty"` // none, partition_prio, qos
+	PreemptMode          string                 `protobuf:"bytes,19,opt,name=preempt_mode,json=preemptMode,proto3" json:"preempt_mode,omitempty"` // OFF, CANCEL, REQUEUE, SUSPEND
+	PreemptExemptMs      int64                  `protobuf:"varint,20,opt,name=preempt_exempt_ms,json=preemptExemptMs,proto3" json:"preempt_exempt_ms,omitempty"`
+	PreemptParameters    []string               `protobuf:"bytes,21,rep,name=preempt_parameters,json=preemptParameters,proto3" json:"preempt_parameters,omitempty"`
+	SchedulerParameters  []string               `protobuf:"bytes,22,rep,name=scheduler_parameters,json=schedulerParameters,proto3" json:"scheduler_parameters,omitempty"`
+	Licenses             []string               `protobuf:"bytes,23,rep,name=licenses,proto3" json:"licenses,omitempty"` // "matlab:10"
+	DependencyParameters []string               `protobuf:"bytes,24,rep,name=dependency_parameters,json=dependencyParameters,proto3" json:"dependency_parameters,omitempty"`
+	Topology             string                 `protobuf:"bytes,25,opt,name=topology,proto3" json:"topology,omitempty"` // "", tree, block
+	Switches             []*ConfigSwitch        `protobuf:"bytes,26,rep,name=switches,proto3" json:"switches,omitempty"`
+	BlockSizes           []uint32               `protobuf:"varint,27,rep,packed,name=block_sizes,json=blockSizes,proto3" json:"block_sizes,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
+}
+
+func (x *ConfigSched) Reset() {
+	*x = ConfigSched{}
+	mi := &file_logpb_log_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfigSched) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfigSched) ProtoMessage() {}
+
+func (x *ConfigSched) ProtoReflect() protoreflect.Message {
+	mi := &file_logpb_log_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfigSched.ProtoReflect.Descriptor instead.
+func (*ConfigSched) Descriptor() ([]byte, []int) {
+	return file_logpb_log_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *ConfigSched) GetPriorityType() string {
+	if x != nil {
+		return x.PriorityType
+	}
+	return ""
+}
+
+func (x *ConfigSched) GetWeightAge() uint32 {
+	if x != nil {
+		return x.WeightAge
+	}
+	return 0
+}
+
+func (x *ConfigSched) GetWeightAssoc() uint32 {
+	if x != nil {
+		return x.WeightAssoc
+	}
+	return 0
+}
+
+func (x *ConfigSched) GetWeightFairShare() uint32 {
+	if x != nil {
+		return x.WeightFairShare
+	}
+	return 0
+}
+
+func (x *ConfigSched) GetWeightJobSize() uint32 {
+	if x != nil {
+		return x.WeightJobSize
+	}
+	return 0
+}
+
+func (x *ConfigSched) GetWeightPartition() uint32 {
+	if x != nil {
+		return x.WeightPartition
+	}
+	return 0
+}
+
+func (x *ConfigSched) GetWeightQos() uint32 {
+	if x != nil {
+		return x.WeightQos
+	}
+	return 0
+}
+
+func (x *ConfigSched) GetWeightTres() []string {
+	if x != nil {
+		return x.WeightTres
+	}
+	return nil
+}
+
+func (x *ConfigSched) GetWeightBid() uint32 {
+	if x != nil {
+		return x.WeightBid
+	}
+	return 0
+}
+
+func (x *ConfigSched) GetMaxAgeMs() int64 {
+	if x != nil {
+		return x.MaxAgeMs
+	}
+	return 0
+}
+
+func (x *ConfigSched) GetHalfLifeMs() int64 {
+	if x != nil {
+		return x.HalfLifeMs
+	}
+	return 0
+}
+
+func (x *ConfigSched) GetCalcPeriodMs() int64 {
+	if x != nil {
+		return x.CalcPeriodMs
+	}
+	return 0
+}
+
+func (x *ConfigSched) GetFavorSmall() bool {
+	if x != nil {
+		return x.FavorSmall
+	}
+	return false
+}
+
+func (x *ConfigSched) GetPriorityFlags() []string {
+	if x != nil {
+		return x.PriorityFlags
+	}
+	return nil
+}
+
+func (x *ConfigSched) GetUsageReset() string {
+	if x != nil {
+		return x.UsageReset
+	}
+	return ""
+}
+
+func (x *ConfigSched) GetDampening() uint32 {
+	if x != nil {
+		return x.Dampening
+	}
+	return 0
+}
+
+func (x *ConfigSched) GetEnforce() []string {
+	if x != nil {
+		return x.Enforce
+	}
+	return nil
+}
+
+func (x *ConfigSched) GetPreemptType() string {
+	if x != nil {
+		return x.PreemptType
+	}
+	return ""
+}
+
+func (x *ConfigSched) GetPreemptMode() string {
+	if x != nil {
+		return x.PreemptMode
+	}
+	return ""
+}
+
+func (x *ConfigSched) GetPreemptExemptMs() int64 {
+	if x != nil {
+		return x.PreemptExemptMs
+	}
+	return 0
+}
+
+func (x *ConfigSched) GetPreemptParameters() []string {
+	if x != nil {
+		return x.PreemptParameters
+	}
+	return nil
+}
+
+func (x *ConfigSched) GetSchedulerParameters() []string {
+	if x != nil {
+		return x.SchedulerParameters
+	}
+	return nil
+}
+
+func (x *ConfigSched) GetLicenses() []string {
+	if x != nil {
+		return x.Licenses
+	}
+	return nil
+}
+
+func (x *ConfigSched) GetDependencyParameters() []string {
+	if x != nil {
+		return x.DependencyParameters
+	}
+	return nil
+}
+
+func (x *ConfigSched) GetTopology() string {
+	if x != nil {
+		return x.Topology
+	}
+	return ""
+}
+
+func (x *ConfigSched) GetSwitches() []*ConfigSwitch {
+	if x != nil {
+		return x.Switches
+	}
+	return nil
+}
+
+func (x *ConfigSched) GetBlockSizes() []uint32 {
+	if x != nil {
+		return x.BlockSizes
+	}
+	return nil
+}
+
+type ConfigSwitch struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Switches      []string               `protobuf:"bytes,2,rep,name=switches,proto3" json:"switches,omitempty"`
+	Nodes         []string               `protobuf:"bytes,3,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfigSwitch) Reset() {
+	*x = ConfigSwitch{}
+	mi := &file_logpb_log_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfigSwitch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfigSwitch) ProtoMessage() {}
+
+func (x *ConfigSwitch) ProtoReflect() protoreflect.Message {
+	mi := &file_logpb_log_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfigSwitch.ProtoReflect.Descriptor instead.
+func (*ConfigSwitch) Descriptor() ([]byte, []int) {
+	return file_logpb_log_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *ConfigSwitch) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ConfigSwitch) GetSwitches() []string {
+	if x != nil {
+		return x.Switches
+	}
+	return nil
+}
+
+func (x *ConfigSwitch) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
 type ConfigNode struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Name           string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -3330,7 +4164,7 @@ type ConfigNode struct {
 
 func (x *ConfigNode) Reset() {
 	*x = ConfigNode{}
-	mi := &file_logpb_log_proto_msgTypes[33]
+	mi := &file_logpb_log_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3342,7 +4176,7 @@ func (x *ConfigNode) String() string {
 func (*ConfigNode) ProtoMessage() {}
 
 func (x *ConfigNode) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[33]
+	mi := &file_logpb_log_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3355,7 +4189,7 @@ func (x *ConfigNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigNode.ProtoReflect.Descriptor instead.
 func (*ConfigNode) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{33}
+	return file_logpb_log_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ConfigNode) GetName() string {
@@ -3489,13 +4323,23 @@ type ConfigPartition struct {
 	SharedFs          bool                   `protobuf:"varint,22,opt,name=shared_fs,json=sharedFs,proto3" json:"shared_fs,omitempty"`
 	DisableRootJobs   bool                   `protobuf:"varint,23,opt,name=disable_root_jobs,json=disableRootJobs,proto3" json:"disable_root_jobs,omitempty"`
 	JobLeaseMs        int64                  `protobuf:"varint,24,opt,name=job_lease_ms,json=jobLeaseMs,proto3" json:"job_lease_ms,omitempty"` // 0 = the cluster's rule, -1 = never by lease
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// From feature level 3 on.
+	Qos                string   `protobuf:"bytes,25,opt,name=qos,proto3" json:"qos,omitempty"`
+	DenyQos            []string `protobuf:"bytes,26,rep,name=deny_qos,json=denyQos,proto3" json:"deny_qos,omitempty"`
+	PreemptMode        string   `protobuf:"bytes,27,opt,name=preempt_mode,json=preemptMode,proto3" json:"preempt_mode,omitempty"` // "" = the cluster's
+	GraceMs            int64    `protobuf:"varint,28,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`
+	TresBillingWeights []string `protobuf:"bytes,29,rep,name=tres_billing_weights,json=tresBillingWeights,proto3" json:"tres_billing_weights,omitempty"`
+	ExclusiveUser      bool     `protobuf:"varint,30,opt,name=exclusive_user,json=exclusiveUser,proto3" json:"exclusive_user,omitempty"`
+	Lln                bool     `protobuf:"varint,31,opt,name=lln,proto3" json:"lln,omitempty"`
+	MaxCpusPerNode     uint32   `protobuf:"varint,32,opt,name=max_cpus_per_node,json=maxCpusPerNode,proto3" json:"max_cpus_per_node,omitempty"` // 0 = no limit
+	ReqResv            bool     `protobuf:"varint,33,opt,name=req_resv,json=reqResv,proto3" json:"req_resv,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *ConfigPartition) Reset() {
 	*x = ConfigPartition{}
-	mi := &file_logpb_log_proto_msgTypes[34]
+	mi := &file_logpb_log_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3507,7 +4351,7 @@ func (x *ConfigPartition) String() string {
 func (*ConfigPartition) ProtoMessage() {}
 
 func (x *ConfigPartition) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[34]
+	mi := &file_logpb_log_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3520,7 +4364,7 @@ func (x *ConfigPartition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigPartition.ProtoReflect.Descriptor instead.
 func (*ConfigPartition) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{34}
+	return file_logpb_log_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ConfigPartition) GetName() string {
@@ -3691,6 +4535,69 @@ func (x *ConfigPartition) GetJobLeaseMs() int64 {
 	return 0
 }
 
+func (x *ConfigPartition) GetQos() string {
+	if x != nil {
+		return x.Qos
+	}
+	return ""
+}
+
+func (x *ConfigPartition) GetDenyQos() []string {
+	if x != nil {
+		return x.DenyQos
+	}
+	return nil
+}
+
+func (x *ConfigPartition) GetPreemptMode() string {
+	if x != nil {
+		return x.PreemptMode
+	}
+	return ""
+}
+
+func (x *ConfigPartition) GetGraceMs() int64 {
+	if x != nil {
+		return x.GraceMs
+	}
+	return 0
+}
+
+func (x *ConfigPartition) GetTresBillingWeights() []string {
+	if x != nil {
+		return x.TresBillingWeights
+	}
+	return nil
+}
+
+func (x *ConfigPartition) GetExclusiveUser() bool {
+	if x != nil {
+		return x.ExclusiveUser
+	}
+	return false
+}
+
+func (x *ConfigPartition) GetLln() bool {
+	if x != nil {
+		return x.Lln
+	}
+	return false
+}
+
+func (x *ConfigPartition) GetMaxCpusPerNode() uint32 {
+	if x != nil {
+		return x.MaxCpusPerNode
+	}
+	return 0
+}
+
+func (x *ConfigPartition) GetReqResv() bool {
+	if x != nil {
+		return x.ReqResv
+	}
+	return false
+}
+
 // A snapshot is a stream of length-delimited SnapshotRecords: header first, trailer last.
 type SnapshotRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3707,6 +4614,11 @@ type SnapshotRecord struct {
 	//	*SnapshotRecord_Class
 	//	*SnapshotRecord_Controller
 	//	*SnapshotRecord_JoinToken
+	//	*SnapshotRecord_Accounting
+	//	*SnapshotRecord_Usage
+	//	*SnapshotRecord_Reservation
+	//	*SnapshotRecord_History
+	//	*SnapshotRecord_Sched
 	Of            isSnapshotRecord_Of `protobuf_oneof:"of"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3714,7 +4626,7 @@ type SnapshotRecord struct {
 
 func (x *SnapshotRecord) Reset() {
 	*x = SnapshotRecord{}
-	mi := &file_logpb_log_proto_msgTypes[35]
+	mi := &file_logpb_log_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3726,7 +4638,7 @@ func (x *SnapshotRecord) String() string {
 func (*SnapshotRecord) ProtoMessage() {}
 
 func (x *SnapshotRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[35]
+	mi := &file_logpb_log_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3739,7 +4651,7 @@ func (x *SnapshotRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRecord.ProtoReflect.Descriptor instead.
 func (*SnapshotRecord) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{35}
+	return file_logpb_log_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SnapshotRecord) GetOf() isSnapshotRecord_Of {
@@ -3848,6 +4760,51 @@ func (x *SnapshotRecord) GetJoinToken() *SnapshotJoinToken {
 	return nil
 }
 
+func (x *SnapshotRecord) GetAccounting() *AccountingRecord {
+	if x != nil {
+		if x, ok := x.Of.(*SnapshotRecord_Accounting); ok {
+			return x.Accounting
+		}
+	}
+	return nil
+}
+
+func (x *SnapshotRecord) GetUsage() *SnapshotUsage {
+	if x != nil {
+		if x, ok := x.Of.(*SnapshotRecord_Usage); ok {
+			return x.Usage
+		}
+	}
+	return nil
+}
+
+func (x *SnapshotRecord) GetReservation() *SnapshotReservation {
+	if x != nil {
+		if x, ok := x.Of.(*SnapshotRecord_Reservation); ok {
+			return x.Reservation
+		}
+	}
+	return nil
+}
+
+func (x *SnapshotRecord) GetHistory() *SnapshotHistory {
+	if x != nil {
+		if x, ok := x.Of.(*SnapshotRecord_History); ok {
+			return x.History
+		}
+	}
+	return nil
+}
+
+func (x *SnapshotRecord) GetSched() *SnapshotSched {
+	if x != nil {
+		if x, ok := x.Of.(*SnapshotRecord_Sched); ok {
+			return x.Sched
+		}
+	}
+	return nil
+}
+
 type isSnapshotRecord_Of interface {
 	isSnapshotRecord_Of()
 }
@@ -3896,6 +4853,27 @@ type SnapshotRecord_JoinToken struct {
 	JoinToken *SnapshotJoinToken `protobuf:"bytes,11,opt,name=join_token,json=joinToken,proto3,oneof"`
 }
 
+type SnapshotRecord_Accounting struct {
+	// From feature level 3 on.
+	Accounting *AccountingRecord `protobuf:"bytes,12,opt,name=accounting,proto3,oneof"`
+}
+
+type SnapshotRecord_Usage struct {
+	Usage *SnapshotUsage `protobuf:"bytes,13,opt,name=usage,proto3,oneof"`
+}
+
+type SnapshotRecord_Reservation struct {
+	Reservation *SnapshotReservation `protobuf:"bytes,14,opt,name=reservation,proto3,oneof"`
+}
+
+type SnapshotRecord_History struct {
+	History *SnapshotHistory `protobuf:"bytes,15,opt,name=history,proto3,oneof"`
+}
+
+type SnapshotRecord_Sched struct {
+	Sched *SnapshotSched `protobuf:"bytes,16,opt,name=sched,proto3,oneof"`
+}
+
 func (*SnapshotRecord_Header) isSnapshotRecord_Of() {}
 
 func (*SnapshotRecord_Job) isSnapshotRecord_Of() {}
@@ -3918,6 +4896,327 @@ func (*SnapshotRecord_Controller) isSnapshotRecord_Of() {}
 
 func (*SnapshotRecord_JoinToken) isSnapshotRecord_Of() {}
 
+func (*SnapshotRecord_Accounting) isSnapshotRecord_Of() {}
+
+func (*SnapshotRecord_Usage) isSnapshotRecord_Of() {}
+
+func (*SnapshotRecord_Reservation) isSnapshotRecord_Of() {}
+
+func (*SnapshotRecord_History) isSnapshotRecord_Of() {}
+
+func (*SnapshotRecord_Sched) isSnapshotRecord_Of() {}
+
+// AccountingRecord is one account, user, association, QOS or coordinator; fields are name, value, ... sorted by name.
+type AccountingRecord struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Id            uint32                 `protobuf:"varint,2,opt,name=id,proto3" json:"id,omitempty"`
+	Fields        []string               `protobuf:"bytes,3,rep,name=fields,proto3" json:"fields,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AccountingRecord) Reset() {
+	*x = AccountingRecord{}
+	mi := &file_logpb_log_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AccountingRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AccountingRecord) ProtoMessage() {}
+
+func (x *AccountingRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_logpb_log_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AccountingRecord.ProtoReflect.Descriptor instead.
+func (*AccountingRecord) Descriptor() ([]byte, []int) {
+	return file_logpb_log_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *AccountingRecord) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *AccountingRecord) GetId() uint32 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *AccountingRecord) GetFields() []string {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
+}
+
+// SnapshotUsage is decayed usage of one entity that limits and shares go by.
+type SnapshotUsage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          uint32                 `protobuf:"varint,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Id            uint32                 `protobuf:"varint,2,opt,name=id,proto3" json:"id,omitempty"`
+	Sub           uint32                 `protobuf:"varint,3,opt,name=sub,proto3" json:"sub,omitempty"`
+	Tres          []string               `protobuf:"bytes,4,rep,name=tres,proto3" json:"tres,omitempty"`
+	Amount        []int64                `protobuf:"zigzag64,5,rep,packed,name=amount,proto3" json:"amount,omitempty"`
+	Wall          int64                  `protobuf:"zigzag64,6,opt,name=wall,proto3" json:"wall,omitempty"`
+	Raw           int64                  `protobuf:"zigzag64,7,opt,name=raw,proto3" json:"raw,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotUsage) Reset() {
+	*x = SnapshotUsage{}
+	mi := &file_logpb_log_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotUsage) ProtoMessage() {}
+
+func (x *SnapshotUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_logpb_log_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotUsage.ProtoReflect.Descriptor instead.
+func (*SnapshotUsage) Descriptor() ([]byte, []int) {
+	return file_logpb_log_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *SnapshotUsage) GetKind() uint32 {
+	if x != nil {
+		return x.Kind
+	}
+	return 0
+}
+
+func (x *SnapshotUsage) GetId() uint32 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *SnapshotUsage) GetSub() uint32 {
+	if x != nil {
+		return x.Sub
+	}
+	return 0
+}
+
+func (x *SnapshotUsage) GetTres() []string {
+	if x != nil {
+		return x.Tres
+	}
+	return nil
+}
+
+func (x *SnapshotUsage) GetAmount() []int64 {
+	if x != nil {
+		return x.Amount
+	}
+	return nil
+}
+
+func (x *SnapshotUsage) GetWall() int64 {
+	if x != nil {
+		return x.Wall
+	}
+	return 0
+}
+
+func (x *SnapshotUsage) GetRaw() int64 {
+	if x != nil {
+		return x.Raw
+	}
+	return 0
+}
+
+type SnapshotReservation struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Fields        []string               `protobuf:"bytes,2,rep,name=fields,proto3" json:"fields,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotReservation) Reset() {
+	*x = SnapshotReservation{}
+	mi := &file_logpb_log_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotReservation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotReservation) ProtoMessage() {}
+
+func (x *SnapshotReservation) ProtoReflect() protoreflect.Message {
+	mi := &file_logpb_log_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotReservation.ProtoReflect.Descriptor instead.
+func (*SnapshotReservation) Descriptor() ([]byte, []int) {
+	return file_logpb_log_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *SnapshotReservation) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SnapshotReservation) GetFields() []string {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
+}
+
+// SnapshotHistory is how long a user's last jobs ran, newest first.
+type SnapshotHistory struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Uid           uint32                 `protobuf:"varint,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	RunMs         []int64                `protobuf:"varint,2,rep,packed,name=run_ms,json=runMs,proto3" json:"run_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotHistory) Reset() {
+	*x = SnapshotHistory{}
+	mi := &file_logpb_log_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotHistory) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotHistory) ProtoMessage() {}
+
+func (x *SnapshotHistory) ProtoReflect() protoreflect.Message {
+	mi := &file_logpb_log_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotHistory.ProtoReflect.Descriptor instead.
+func (*SnapshotHistory) Descriptor() ([]byte, []int) {
+	return file_logpb_log_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *SnapshotHistory) GetUid() uint32 {
+	if x != nil {
+		return x.Uid
+	}
+	return 0
+}
+
+func (x *SnapshotHistory) GetRunMs() []int64 {
+	if x != nil {
+		return x.RunMs
+	}
+	return nil
+}
+
+type SnapshotSched struct {
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	UsageMs          int64                  `protobuf:"varint,1,opt,name=usage_ms,json=usageMs,proto3" json:"usage_ms,omitempty"`
+	NextAccountingId uint32                 `protobuf:"varint,2,opt,name=next_accounting_id,json=nextAccountingId,proto3" json:"next_accounting_id,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *SnapshotSched) Reset() {
+	*x = SnapshotSched{}
+	mi := &file_logpb_log_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotSched) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotSched) ProtoMessage() {}
+
+func (x *SnapshotSched) ProtoReflect() protoreflect.Message {
+	mi := &file_logpb_log_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotSched.ProtoReflect.Descriptor instead.
+func (*SnapshotSched) Descriptor() ([]byte, []int) {
+	return file_logpb_log_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *SnapshotSched) GetUsageMs() int64 {
+	if x != nil {
+		return x.UsageMs
+	}
+	return 0
+}
+
+func (x *SnapshotSched) GetNextAccountingId() uint32 {
+	if x != nil {
+		return x.NextAccountingId
+	}
+	return 0
+}
+
 type SnapshotHeader struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Version       uint32                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
@@ -3933,7 +5232,7 @@ type SnapshotHeader struct {
 
 func (x *SnapshotHeader) Reset() {
 	*x = SnapshotHeader{}
-	mi := &file_logpb_log_proto_msgTypes[36]
+	mi := &file_logpb_log_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3945,7 +5244,7 @@ func (x *SnapshotHeader) String() string {
 func (*SnapshotHeader) ProtoMessage() {}
 
 func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[36]
+	mi := &file_logpb_log_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3958,7 +5257,7 @@ func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHeader.ProtoReflect.Descriptor instead.
 func (*SnapshotHeader) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{36}
+	return file_logpb_log_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SnapshotHeader) GetVersion() uint32 {
@@ -4022,7 +5321,7 @@ type SnapshotJoinToken struct {
 
 func (x *SnapshotJoinToken) Reset() {
 	*x = SnapshotJoinToken{}
-	mi := &file_logpb_log_proto_msgTypes[37]
+	mi := &file_logpb_log_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4034,7 +5333,7 @@ func (x *SnapshotJoinToken) String() string {
 func (*SnapshotJoinToken) ProtoMessage() {}
 
 func (x *SnapshotJoinToken) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[37]
+	mi := &file_logpb_log_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4047,7 +5346,7 @@ func (x *SnapshotJoinToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotJoinToken.ProtoReflect.Descriptor instead.
 func (*SnapshotJoinToken) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{37}
+	return file_logpb_log_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *SnapshotJoinToken) GetToken() *CreateJoinToken {
@@ -4088,7 +5387,7 @@ type SnapshotTrailer struct {
 
 func (x *SnapshotTrailer) Reset() {
 	*x = SnapshotTrailer{}
-	mi := &file_logpb_log_proto_msgTypes[38]
+	mi := &file_logpb_log_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4100,7 +5399,7 @@ func (x *SnapshotTrailer) String() string {
 func (*SnapshotTrailer) ProtoMessage() {}
 
 func (x *SnapshotTrailer) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[38]
+	mi := &file_logpb_log_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4113,7 +5412,7 @@ func (x *SnapshotTrailer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotTrailer.ProtoReflect.Descriptor instead.
 func (*SnapshotTrailer) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{38}
+	return file_logpb_log_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *SnapshotTrailer) GetRecords() uint64 {
@@ -4144,7 +5443,7 @@ type SnapshotBlob struct {
 
 func (x *SnapshotBlob) Reset() {
 	*x = SnapshotBlob{}
-	mi := &file_logpb_log_proto_msgTypes[39]
+	mi := &file_logpb_log_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4156,7 +5455,7 @@ func (x *SnapshotBlob) String() string {
 func (*SnapshotBlob) ProtoMessage() {}
 
 func (x *SnapshotBlob) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[39]
+	mi := &file_logpb_log_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4169,7 +5468,7 @@ func (x *SnapshotBlob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotBlob.ProtoReflect.Descriptor instead.
 func (*SnapshotBlob) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{39}
+	return file_logpb_log_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *SnapshotBlob) GetHash() []byte {
@@ -4227,7 +5526,7 @@ type SnapshotKey struct {
 
 func (x *SnapshotKey) Reset() {
 	*x = SnapshotKey{}
-	mi := &file_logpb_log_proto_msgTypes[40]
+	mi := &file_logpb_log_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4239,7 +5538,7 @@ func (x *SnapshotKey) String() string {
 func (*SnapshotKey) ProtoMessage() {}
 
 func (x *SnapshotKey) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[40]
+	mi := &file_logpb_log_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4252,7 +5551,7 @@ func (x *SnapshotKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotKey.ProtoReflect.Descriptor instead.
 func (*SnapshotKey) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{40}
+	return file_logpb_log_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *SnapshotKey) GetUid() uint32 {
@@ -4303,7 +5602,7 @@ type SnapshotClass struct {
 
 func (x *SnapshotClass) Reset() {
 	*x = SnapshotClass{}
-	mi := &file_logpb_log_proto_msgTypes[41]
+	mi := &file_logpb_log_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4315,7 +5614,7 @@ func (x *SnapshotClass) String() string {
 func (*SnapshotClass) ProtoMessage() {}
 
 func (x *SnapshotClass) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[41]
+	mi := &file_logpb_log_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4328,7 +5627,7 @@ func (x *SnapshotClass) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotClass.ProtoReflect.Descriptor instead.
 func (*SnapshotClass) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{41}
+	return file_logpb_log_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *SnapshotClass) GetKey() string {
@@ -4371,7 +5670,7 @@ type SnapshotSignal struct {
 
 func (x *SnapshotSignal) Reset() {
 	*x = SnapshotSignal{}
-	mi := &file_logpb_log_proto_msgTypes[42]
+	mi := &file_logpb_log_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4383,7 +5682,7 @@ func (x *SnapshotSignal) String() string {
 func (*SnapshotSignal) ProtoMessage() {}
 
 func (x *SnapshotSignal) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[42]
+	mi := &file_logpb_log_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4396,7 +5695,7 @@ func (x *SnapshotSignal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotSignal.ProtoReflect.Descriptor instead.
 func (*SnapshotSignal) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{42}
+	return file_logpb_log_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *SnapshotSignal) GetSeq() uint32 {
@@ -4438,7 +5737,7 @@ type SnapshotPartition struct {
 
 func (x *SnapshotPartition) Reset() {
 	*x = SnapshotPartition{}
-	mi := &file_logpb_log_proto_msgTypes[43]
+	mi := &file_logpb_log_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4450,7 +5749,7 @@ func (x *SnapshotPartition) String() string {
 func (*SnapshotPartition) ProtoMessage() {}
 
 func (x *SnapshotPartition) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[43]
+	mi := &file_logpb_log_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4463,7 +5762,7 @@ func (x *SnapshotPartition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotPartition.ProtoReflect.Descriptor instead.
 func (*SnapshotPartition) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{43}
+	return file_logpb_log_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *SnapshotPartition) GetName() string {
@@ -4544,13 +5843,27 @@ type SnapshotJob struct {
 	SubmitSeq      uint64                 `protobuf:"varint,53,opt,name=submit_seq,json=submitSeq,proto3" json:"submit_seq,omitempty"`          // order of submission, from which the priority is counted
 	Revision       uint64                 `protobuf:"varint,55,opt,name=revision,proto3" json:"revision,omitempty"`                             // counts the updates of what it asks for
 	LeaseMs        int64                  `protobuf:"varint,56,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`                // how long its run outlives the last word of a leader; 0 = it is never ended by that
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// From feature level 3 on.
+	FixedPriority   bool     `protobuf:"varint,57,opt,name=fixed_priority,json=fixedPriority,proto3" json:"fixed_priority,omitempty"` // an administrator has set it
+	Promise         *Promise `protobuf:"bytes,58,opt,name=promise,proto3" json:"promise,omitempty"`
+	HetId           uint32   `protobuf:"varint,59,opt,name=het_id,json=hetId,proto3" json:"het_id,omitempty"` // job id of the first component; 0 = no heterogeneous job
+	HetOffset       uint32   `protobuf:"varint,60,opt,name=het_offset,json=hetOffset,proto3" json:"het_offset,omitempty"`
+	SuspendedMs     int64    `protobuf:"varint,61,opt,name=suspended_ms,json=suspendedMs,proto3" json:"suspended_ms,omitempty"`      // since when it is suspended; 0 = it is not
+	PreSuspendMs    int64    `protobuf:"varint,62,opt,name=pre_suspend_ms,json=preSuspendMs,proto3" json:"pre_suspend_ms,omitempty"` // how long it ran before
+	PreemptMs       int64    `protobuf:"varint,63,opt,name=preempt_ms,json=preemptMs,proto3" json:"preempt_ms,omitempty"`            // when it was chosen to make room
+	PreemptHow      string   `protobuf:"bytes,64,opt,name=preempt_how,json=preemptHow,proto3" json:"preempt_how,omitempty"`
+	PreemptBy       uint32   `protobuf:"varint,65,opt,name=preempt_by,json=preemptBy,proto3" json:"preempt_by,omitempty"`
+	GraceEndMs      int64    `protobuf:"varint,66,opt,name=grace_end_ms,json=graceEndMs,proto3" json:"grace_end_ms,omitempty"`
+	CheckpointMs    int64    `protobuf:"varint,67,opt,name=checkpoint_ms,json=checkpointMs,proto3" json:"checkpoint_ms,omitempty"` // last checkpoint that it reported
+	ChargedMs       int64    `protobuf:"varint,68,opt,name=charged_ms,json=chargedMs,proto3" json:"charged_ms,omitempty"`          // usage is charged up to then
+	SuspendedByPlan bool     `protobuf:"varint,69,opt,name=suspended_by_plan,json=suspendedByPlan,proto3" json:"suspended_by_plan,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *SnapshotJob) Reset() {
 	*x = SnapshotJob{}
-	mi := &file_logpb_log_proto_msgTypes[44]
+	mi := &file_logpb_log_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4562,7 +5875,7 @@ func (x *SnapshotJob) String() string {
 func (*SnapshotJob) ProtoMessage() {}
 
 func (x *SnapshotJob) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[44]
+	mi := &file_logpb_log_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4575,7 +5888,7 @@ func (x *SnapshotJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotJob.ProtoReflect.Descriptor instead.
 func (*SnapshotJob) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{44}
+	return file_logpb_log_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *SnapshotJob) GetId() uint32 {
@@ -4963,6 +6276,97 @@ func (x *SnapshotJob) GetLeaseMs() int64 {
 	return 0
 }
 
+func (x *SnapshotJob) GetFixedPriority() bool {
+	if x != nil {
+		return x.FixedPriority
+	}
+	return false
+}
+
+func (x *SnapshotJob) GetPromise() *Promise {
+	if x != nil {
+		return x.Promise
+	}
+	return nil
+}
+
+func (x *SnapshotJob) GetHetId() uint32 {
+	if x != nil {
+		return x.HetId
+	}
+	return 0
+}
+
+func (x *SnapshotJob) GetHetOffset() uint32 {
+	if x != nil {
+		return x.HetOffset
+	}
+	return 0
+}
+
+func (x *SnapshotJob) GetSuspendedMs() int64 {
+	if x != nil {
+		return x.SuspendedMs
+	}
+	return 0
+}
+
+func (x *SnapshotJob) GetPreSuspendMs() int64 {
+	if x != nil {
+		return x.PreSuspendMs
+	}
+	return 0
+}
+
+func (x *SnapshotJob) GetPreemptMs() int64 {
+	if x != nil {
+		return x.PreemptMs
+	}
+	return 0
+}
+
+func (x *SnapshotJob) GetPreemptHow() string {
+	if x != nil {
+		return x.PreemptHow
+	}
+	return ""
+}
+
+func (x *SnapshotJob) GetPreemptBy() uint32 {
+	if x != nil {
+		return x.PreemptBy
+	}
+	return 0
+}
+
+func (x *SnapshotJob) GetGraceEndMs() int64 {
+	if x != nil {
+		return x.GraceEndMs
+	}
+	return 0
+}
+
+func (x *SnapshotJob) GetCheckpointMs() int64 {
+	if x != nil {
+		return x.CheckpointMs
+	}
+	return 0
+}
+
+func (x *SnapshotJob) GetChargedMs() int64 {
+	if x != nil {
+		return x.ChargedMs
+	}
+	return 0
+}
+
+func (x *SnapshotJob) GetSuspendedByPlan() bool {
+	if x != nil {
+		return x.SuspendedByPlan
+	}
+	return false
+}
+
 type SnapshotNode struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Config        *ConfigNode            `protobuf:"bytes,1,opt,name=config,proto3" json:"config,omitempty"`
@@ -4982,7 +6386,7 @@ type SnapshotNode struct {
 
 func (x *SnapshotNode) Reset() {
 	*x = SnapshotNode{}
-	mi := &file_logpb_log_proto_msgTypes[45]
+	mi := &file_logpb_log_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4994,7 +6398,7 @@ func (x *SnapshotNode) String() string {
 func (*SnapshotNode) ProtoMessage() {}
 
 func (x *SnapshotNode) ProtoReflect() protoreflect.Message {
-	mi := &file_logpb_log_proto_msgTypes[45]
+	mi := &file_logpb_log_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5007,7 +6411,7 @@ func (x *SnapshotNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotNode.ProtoReflect.Descriptor instead.
 func (*SnapshotNode) Descriptor() ([]byte, []int) {
-	return file_logpb_log_proto_rawDescGZIP(), []int{45}
+	return file_logpb_log_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *SnapshotNode) GetConfig() *ConfigNode {
@@ -5095,8 +6499,7 @@ const file_logpb_log_proto_rawDesc = "" +
 	"\x05Entry\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x17\n" +
 	"\atime_ms\x18\x02 \x01(\x03R\x06timeMs\x123\n" +
-	"\bcommands\x18\x03 \x03(\v2\x17.tensorgrid.log.CommandR\bcommands\"\xfd\n" +
-	"\n" +
+	"\bcommands\x18\x03 \x03(\v2\x17.tensorgrid.log.CommandR\bcommands\"\x9a\r\n" +
 	"\aCommand\x120\n" +
 	"\x06submit\x18\x01 \x01(\v2\x16.tensorgrid.log.SubmitH\x00R\x06submit\x124\n" +
 	"\bput_blob\x18\x02 \x01(\v2\x17.tensorgrid.log.PutBlobH\x00R\aputBlob\x12*\n" +
@@ -5126,7 +6529,13 @@ const file_logpb_log_proto_rawDesc = "" +
 	"\x0eset_controller\x18\x14 \x01(\v2\x1d.tensorgrid.log.SetControllerH\x00R\rsetController\x12M\n" +
 	"\x11create_join_token\x18\x15 \x01(\v2\x1f.tensorgrid.log.CreateJoinTokenH\x00R\x0fcreateJoinToken\x12D\n" +
 	"\x0euse_join_token\x18\x16 \x01(\v2\x1c.tensorgrid.log.UseJoinTokenH\x00R\fuseJoinToken\x12M\n" +
-	"\x11revoke_join_token\x18\x17 \x01(\v2\x1f.tensorgrid.log.RevokeJoinTokenH\x00R\x0frevokeJoinTokenB\x04\n" +
+	"\x11revoke_join_token\x18\x17 \x01(\v2\x1f.tensorgrid.log.RevokeJoinTokenH\x00R\x0frevokeJoinToken\x12O\n" +
+	"\x11accounting_change\x18\x18 \x01(\v2 .tensorgrid.log.AccountingChangeH\x00R\x10accountingChange\x12R\n" +
+	"\x12reservation_change\x18\x19 \x01(\v2!.tensorgrid.log.ReservationChangeH\x00R\x11reservationChange\x12:\n" +
+	"\n" +
+	"usage_tick\x18\x1a \x01(\v2\x19.tensorgrid.log.UsageTickH\x00R\tusageTick\x12:\n" +
+	"\n" +
+	"submit_het\x18\x1b \x01(\v2\x19.tensorgrid.log.SubmitHetH\x00R\tsubmitHetB\x04\n" +
 	"\x02of\"\x06\n" +
 	"\x04Noop\"$\n" +
 	"\fRaiseFeature\x12\x14\n" +
@@ -5232,7 +6641,23 @@ const file_logpb_log_proto_rawDesc = "" +
 	"\x06Submit\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12+\n" +
 	"\x04spec\x18\x02 \x01(\v2\x17.tensorgrid.log.JobSpecR\x04spec\x12\x16\n" +
-	"\x06digest\x18\x03 \x01(\fR\x06digest\"q\n" +
+	"\x06digest\x18\x03 \x01(\fR\x06digest\"d\n" +
+	"\tSubmitHet\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x16\n" +
+	"\x06digest\x18\x02 \x01(\fR\x06digest\x12-\n" +
+	"\x05specs\x18\x03 \x03(\v2\x17.tensorgrid.log.JobSpecR\x05specs\"\x96\x01\n" +
+	"\x10AccountingChange\x12\x12\n" +
+	"\x04verb\x18\x01 \x01(\tR\x04verb\x12\x16\n" +
+	"\x06entity\x18\x02 \x01(\tR\x06entity\x12\x14\n" +
+	"\x05where\x18\x03 \x03(\tR\x05where\x12\x10\n" +
+	"\x03set\x18\x04 \x03(\tR\x03set\x12.\n" +
+	"\x06caller\x18\x05 \x01(\v2\x16.tensorgrid.log.CallerR\x06caller\"}\n" +
+	"\x11ReservationChange\x12\x12\n" +
+	"\x04verb\x18\x01 \x01(\tR\x04verb\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
+	"\x03set\x18\x03 \x03(\tR\x03set\x12.\n" +
+	"\x06caller\x18\x04 \x01(\v2\x16.tensorgrid.log.CallerR\x06caller\"\v\n" +
+	"\tUsageTick\"q\n" +
 	"\aPutBlob\x12\x12\n" +
 	"\x04hash\x18\x01 \x01(\fR\x04hash\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\x04R\x05total\x12\x16\n" +
@@ -5250,7 +6675,7 @@ const file_logpb_log_proto_rawDesc = "" +
 	"\x03mem\x18\x03 \x01(\x03R\x03mem\x12-\n" +
 	"\x04gres\x18\x04 \x03(\v2\x19.tensorgrid.log.GresAllocR\x04gres\x12\x14\n" +
 	"\x05tasks\x18\x05 \x01(\rR\x05tasks\x12\x17\n" +
-	"\acpu_ids\x18\x06 \x03(\rR\x06cpuIds\"\xf9\x01\n" +
+	"\acpu_ids\x18\x06 \x03(\rR\x06cpuIds\"\xaf\x02\n" +
 	"\x05Start\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\rR\x05jobId\x12\x1d\n" +
 	"\n" +
@@ -5260,22 +6685,43 @@ const file_logpb_log_proto_rawDesc = "" +
 	"\x05nodes\x18\x05 \x03(\v2\x19.tensorgrid.log.NodeAllocR\x05nodes\x12\"\n" +
 	"\rtime_limit_ms\x18\x06 \x01(\x03R\vtimeLimitMs\x12\x1a\n" +
 	"\brevision\x18\a \x01(\x04R\brevision\x12\x19\n" +
-	"\blease_ms\x18\b \x01(\x03R\aleaseMs\"p\n" +
+	"\blease_ms\x18\b \x01(\x03R\aleaseMs\x12\x14\n" +
+	"\x05group\x18\t \x01(\rR\x05group\x12\x1e\n" +
+	"\n" +
+	"backfilled\x18\n" +
+	" \x01(\bR\n" +
+	"backfilled\"m\n" +
+	"\x05Evict\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\rR\x05jobId\x12\x10\n" +
+	"\x03run\x18\x02 \x01(\rR\x03run\x12\x10\n" +
+	"\x03how\x18\x03 \x01(\tR\x03how\x12\x0e\n" +
+	"\x02by\x18\x04 \x01(\rR\x02by\x12\x19\n" +
+	"\bgrace_ms\x18\x05 \x01(\x03R\agraceMs\"\xca\x01\n" +
+	"\aPromise\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\rR\x05jobId\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x19\n" +
+	"\bstart_ms\x18\x03 \x01(\x03R\astartMs\x12\x1c\n" +
+	"\tpartition\x18\x04 \x01(\tR\tpartition\x12/\n" +
+	"\x05nodes\x18\x05 \x03(\v2\x19.tensorgrid.log.NodeAllocR\x05nodes\x12\"\n" +
+	"\rtime_limit_ms\x18\x06 \x01(\x03R\vtimeLimitMs\"p\n" +
 	"\fReasonChange\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\rR\x05jobId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06detail\x18\x03 \x01(\tR\x06detail\x12\x19\n" +
-	"\bstart_ms\x18\x04 \x01(\x03R\astartMs\"n\n" +
+	"\bstart_ms\x18\x04 \x01(\x03R\astartMs\"\x8a\x01\n" +
 	"\vClassReason\x12\x14\n" +
 	"\x05class\x18\x01 \x01(\tR\x05class\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06detail\x18\x03 \x01(\tR\x06detail\x12\x19\n" +
-	"\bstart_ms\x18\x04 \x01(\x03R\astartMs\"\xb8\x01\n" +
+	"\bstart_ms\x18\x04 \x01(\x03R\astartMs\x12\x1a\n" +
+	"\bpromised\x18\x05 \x01(\bR\bpromised\"\x9c\x02\n" +
 	"\x04Plan\x12\x12\n" +
 	"\x04base\x18\x01 \x01(\x04R\x04base\x12-\n" +
 	"\x06starts\x18\x02 \x03(\v2\x15.tensorgrid.log.StartR\x06starts\x126\n" +
 	"\areasons\x18\x03 \x03(\v2\x1c.tensorgrid.log.ReasonChangeR\areasons\x125\n" +
-	"\aclasses\x18\x04 \x03(\v2\x1b.tensorgrid.log.ClassReasonR\aclasses\"\x9e\x01\n" +
+	"\aclasses\x18\x04 \x03(\v2\x1b.tensorgrid.log.ClassReasonR\aclasses\x12-\n" +
+	"\x06evicts\x18\x05 \x03(\v2\x15.tensorgrid.log.EvictR\x06evicts\x123\n" +
+	"\bpromises\x18\x06 \x03(\v2\x17.tensorgrid.log.PromiseR\bpromises\"\x9e\x01\n" +
 	"\bLaunched\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\rR\x05jobId\x12\x10\n" +
 	"\x03run\x18\x02 \x01(\rR\x03run\x12\x12\n" +
@@ -5382,7 +6828,7 @@ const file_logpb_log_proto_rawDesc = "" +
 	"\x05Purge\x12&\n" +
 	"\x0fended_before_ms\x18\x01 \x01(\x03R\rendedBeforeMs\x12\x12\n" +
 	"\x04keep\x18\x02 \x01(\rR\x04keep\x12\x10\n" +
-	"\x03max\x18\x03 \x01(\rR\x03max\"\xe5\x04\n" +
+	"\x03max\x18\x03 \x01(\rR\x03max\"\x98\x05\n" +
 	"\tSetConfig\x12 \n" +
 	"\ffirst_job_id\x18\x01 \x01(\rR\n" +
 	"firstJobId\x12\"\n" +
@@ -5404,7 +6850,50 @@ const file_logpb_log_proto_rawDesc = "" +
 	"\x12over_time_limit_ms\x18\f \x01(\x03R\x0foverTimeLimitMs\x12&\n" +
 	"\x0fjob_file_append\x18\r \x01(\bR\rjobFileAppend\x12\x16\n" +
 	"\x06digest\x18\x0e \x01(\tR\x06digest\x12-\n" +
-	"\x13max_submit_per_user\x18\x0f \x01(\rR\x10maxSubmitPerUser\"\x8d\x03\n" +
+	"\x13max_submit_per_user\x18\x0f \x01(\rR\x10maxSubmitPerUser\x121\n" +
+	"\x05sched\x18\x10 \x01(\v2\x1b.tensorgrid.log.ConfigSchedR\x05sched\"\xf5\a\n" +
+	"\vConfigSched\x12#\n" +
+	"\rpriority_type\x18\x01 \x01(\tR\fpriorityType\x12\x1d\n" +
+	"\n" +
+	"weight_age\x18\x02 \x01(\rR\tweightAge\x12!\n" +
+	"\fweight_assoc\x18\x03 \x01(\rR\vweightAssoc\x12*\n" +
+	"\x11weight_fair_share\x18\x04 \x01(\rR\x0fweightFairShare\x12&\n" +
+	"\x0fweight_job_size\x18\x05 \x01(\rR\rweightJobSize\x12)\n" +
+	"\x10weight_partition\x18\x06 \x01(\rR\x0fweightPartition\x12\x1d\n" +
+	"\n" +
+	"weight_qos\x18\a \x01(\rR\tweightQos\x12\x1f\n" +
+	"\vweight_tres\x18\b \x03(\tR\n" +
+	"weightTres\x12\x1d\n" +
+	"\n" +
+	"weight_bid\x18\t \x01(\rR\tweightBid\x12\x1c\n" +
+	"\n" +
+	"max_age_ms\x18\n" +
+	" \x01(\x03R\bmaxAgeMs\x12 \n" +
+	"\fhalf_life_ms\x18\v \x01(\x03R\n" +
+	"halfLifeMs\x12$\n" +
+	"\x0ecalc_period_ms\x18\f \x01(\x03R\fcalcPeriodMs\x12\x1f\n" +
+	"\vfavor_small\x18\r \x01(\bR\n" +
+	"favorSmall\x12%\n" +
+	"\x0epriority_flags\x18\x0e \x03(\tR\rpriorityFlags\x12\x1f\n" +
+	"\vusage_reset\x18\x0f \x01(\tR\n" +
+	"usageReset\x12\x1c\n" +
+	"\tdampening\x18\x10 \x01(\rR\tdampening\x12\x18\n" +
+	"\aenforce\x18\x11 \x03(\tR\aenforce\x12!\n" +
+	"\fpreempt_type\x18\x12 \x01(\tR\vpreemptType\x12!\n" +
+	"\fpreempt_mode\x18\x13 \x01(\tR\vpreemptMode\x12*\n" +
+	"\x11preempt_exempt_ms\x18\x14 \x01(\x03R\x0fpreemptExemptMs\x12-\n" +
+	"\x12preempt_parameters\x18\x15 \x03(\tR\x11preemptParameters\x121\n" +
+	"\x14scheduler_parameters\x18\x16 \x03(\tR\x13schedulerParameters\x12\x1a\n" +
+	"\blicenses\x18\x17 \x03(\tR\blicenses\x123\n" +
+	"\x15dependency_parameters\x18\x18 \x03(\tR\x14dependencyParameters\x12\x1a\n" +
+	"\btopology\x18\x19 \x01(\tR\btopology\x128\n" +
+	"\bswitches\x18\x1a \x03(\v2\x1c.tensorgrid.log.ConfigSwitchR\bswitches\x12\x1f\n" +
+	"\vblock_sizes\x18\x1b \x03(\rR\n" +
+	"blockSizes\"T\n" +
+	"\fConfigSwitch\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
+	"\bswitches\x18\x02 \x03(\tR\bswitches\x12\x14\n" +
+	"\x05nodes\x18\x03 \x03(\tR\x05nodes\"\x8d\x03\n" +
 	"\n" +
 	"ConfigNode\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
@@ -5422,7 +6911,7 @@ const file_logpb_log_proto_rawDesc = "" +
 	"\bfeatures\x18\f \x03(\tR\bfeatures\x12\x16\n" +
 	"\x06weight\x18\r \x01(\rR\x06weight\x12\x14\n" +
 	"\x05state\x18\x0e \x01(\tR\x05state\x12\x16\n" +
-	"\x06reason\x18\x0f \x01(\tR\x06reason\"\xba\x06\n" +
+	"\x06reason\x18\x0f \x01(\tR\x06reason\"\xd6\b\n" +
 	"\x0fConfigPartition\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
 	"\n" +
@@ -5450,7 +6939,16 @@ const file_logpb_log_proto_rawDesc = "" +
 	"\tshared_fs\x18\x16 \x01(\bR\bsharedFs\x12*\n" +
 	"\x11disable_root_jobs\x18\x17 \x01(\bR\x0fdisableRootJobs\x12 \n" +
 	"\fjob_lease_ms\x18\x18 \x01(\x03R\n" +
-	"jobLeaseMs\"\x8b\x05\n" +
+	"jobLeaseMs\x12\x10\n" +
+	"\x03qos\x18\x19 \x01(\tR\x03qos\x12\x19\n" +
+	"\bdeny_qos\x18\x1a \x03(\tR\adenyQos\x12!\n" +
+	"\fpreempt_mode\x18\x1b \x01(\tR\vpreemptMode\x12\x19\n" +
+	"\bgrace_ms\x18\x1c \x01(\x03R\agraceMs\x120\n" +
+	"\x14tres_billing_weights\x18\x1d \x03(\tR\x12tresBillingWeights\x12%\n" +
+	"\x0eexclusive_user\x18\x1e \x01(\bR\rexclusiveUser\x12\x10\n" +
+	"\x03lln\x18\x1f \x01(\bR\x03lln\x12)\n" +
+	"\x11max_cpus_per_node\x18  \x01(\rR\x0emaxCpusPerNode\x12\x19\n" +
+	"\breq_resv\x18! \x01(\bR\areqResv\"\xc3\a\n" +
 	"\x0eSnapshotRecord\x128\n" +
 	"\x06header\x18\x01 \x01(\v2\x1e.tensorgrid.log.SnapshotHeaderH\x00R\x06header\x12/\n" +
 	"\x03job\x18\x02 \x01(\v2\x1b.tensorgrid.log.SnapshotJobH\x00R\x03job\x122\n" +
@@ -5466,8 +6964,36 @@ const file_logpb_log_proto_rawDesc = "" +
 	" \x01(\v2\x1d.tensorgrid.log.SetControllerH\x00R\n" +
 	"controller\x12B\n" +
 	"\n" +
-	"join_token\x18\v \x01(\v2!.tensorgrid.log.SnapshotJoinTokenH\x00R\tjoinTokenB\x04\n" +
-	"\x02of\"\xd4\x01\n" +
+	"join_token\x18\v \x01(\v2!.tensorgrid.log.SnapshotJoinTokenH\x00R\tjoinToken\x12B\n" +
+	"\n" +
+	"accounting\x18\f \x01(\v2 .tensorgrid.log.AccountingRecordH\x00R\n" +
+	"accounting\x125\n" +
+	"\x05usage\x18\r \x01(\v2\x1d.tensorgrid.log.SnapshotUsageH\x00R\x05usage\x12G\n" +
+	"\vreservation\x18\x0e \x01(\v2#.tensorgrid.log.SnapshotReservationH\x00R\vreservation\x12;\n" +
+	"\ahistory\x18\x0f \x01(\v2\x1f.tensorgrid.log.SnapshotHistoryH\x00R\ahistory\x125\n" +
+	"\x05sched\x18\x10 \x01(\v2\x1d.tensorgrid.log.SnapshotSchedH\x00R\x05schedB\x04\n" +
+	"\x02of\"N\n" +
+	"\x10AccountingRecord\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\rR\x02id\x12\x16\n" +
+	"\x06fields\x18\x03 \x03(\tR\x06fields\"\x97\x01\n" +
+	"\rSnapshotUsage\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\rR\x04kind\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\rR\x02id\x12\x10\n" +
+	"\x03sub\x18\x03 \x01(\rR\x03sub\x12\x12\n" +
+	"\x04tres\x18\x04 \x03(\tR\x04tres\x12\x16\n" +
+	"\x06amount\x18\x05 \x03(\x12R\x06amount\x12\x12\n" +
+	"\x04wall\x18\x06 \x01(\x12R\x04wall\x12\x10\n" +
+	"\x03raw\x18\a \x01(\x12R\x03raw\"A\n" +
+	"\x13SnapshotReservation\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06fields\x18\x02 \x03(\tR\x06fields\":\n" +
+	"\x0fSnapshotHistory\x12\x10\n" +
+	"\x03uid\x18\x01 \x01(\rR\x03uid\x12\x15\n" +
+	"\x06run_ms\x18\x02 \x03(\x03R\x05runMs\"X\n" +
+	"\rSnapshotSched\x12\x19\n" +
+	"\busage_ms\x18\x01 \x01(\x03R\ausageMs\x12,\n" +
+	"\x12next_accounting_id\x18\x02 \x01(\rR\x10nextAccountingId\"\xd4\x01\n" +
 	"\x0eSnapshotHeader\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x17\n" +
 	"\atime_ms\x18\x02 \x01(\x03R\x06timeMs\x12\x1e\n" +
@@ -5515,7 +7041,7 @@ const file_logpb_log_proto_rawDesc = "" +
 	"\x03set\x18\x03 \x03(\v2*.tensorgrid.log.SnapshotPartition.SetEntryR\x03set\x1a6\n" +
 	"\bSetEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xfb\f\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc5\x10\n" +
 	"\vSnapshotJob\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x17\n" +
 	"\aspec_of\x18\x02 \x01(\rR\x06specOf\x12+\n" +
@@ -5583,7 +7109,26 @@ const file_logpb_log_proto_rawDesc = "" +
 	"\n" +
 	"submit_seq\x185 \x01(\x04R\tsubmitSeq\x12\x1a\n" +
 	"\brevision\x187 \x01(\x04R\brevision\x12\x19\n" +
-	"\blease_ms\x188 \x01(\x03R\aleaseMs\"\xf7\x02\n" +
+	"\blease_ms\x188 \x01(\x03R\aleaseMs\x12%\n" +
+	"\x0efixed_priority\x189 \x01(\bR\rfixedPriority\x121\n" +
+	"\apromise\x18: \x01(\v2\x17.tensorgrid.log.PromiseR\apromise\x12\x15\n" +
+	"\x06het_id\x18; \x01(\rR\x05hetId\x12\x1d\n" +
+	"\n" +
+	"het_offset\x18< \x01(\rR\thetOffset\x12!\n" +
+	"\fsuspended_ms\x18= \x01(\x03R\vsuspendedMs\x12$\n" +
+	"\x0epre_suspend_ms\x18> \x01(\x03R\fpreSuspendMs\x12\x1d\n" +
+	"\n" +
+	"preempt_ms\x18? \x01(\x03R\tpreemptMs\x12\x1f\n" +
+	"\vpreempt_how\x18@ \x01(\tR\n" +
+	"preemptHow\x12\x1d\n" +
+	"\n" +
+	"preempt_by\x18A \x01(\rR\tpreemptBy\x12 \n" +
+	"\fgrace_end_ms\x18B \x01(\x03R\n" +
+	"graceEndMs\x12#\n" +
+	"\rcheckpoint_ms\x18C \x01(\x03R\fcheckpointMs\x12\x1d\n" +
+	"\n" +
+	"charged_ms\x18D \x01(\x03R\tchargedMs\x12*\n" +
+	"\x11suspended_by_plan\x18E \x01(\bR\x0fsuspendedByPlan\"\xf7\x02\n" +
 	"\fSnapshotNode\x122\n" +
 	"\x06config\x18\x01 \x01(\v2\x1a.tensorgrid.log.ConfigNodeR\x06config\x12<\n" +
 	"\n" +
@@ -5615,76 +7160,89 @@ func file_logpb_log_proto_rawDescGZIP() []byte {
 	return file_logpb_log_proto_rawDescData
 }
 
-var file_logpb_log_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
+var file_logpb_log_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
 var file_logpb_log_proto_goTypes = []any{
-	(*Entry)(nil),             // 0: tensorgrid.log.Entry
-	(*Command)(nil),           // 1: tensorgrid.log.Command
-	(*Noop)(nil),              // 2: tensorgrid.log.Noop
-	(*RaiseFeature)(nil),      // 3: tensorgrid.log.RaiseFeature
-	(*HashMark)(nil),          // 4: tensorgrid.log.HashMark
-	(*HashCheck)(nil),         // 5: tensorgrid.log.HashCheck
-	(*SetController)(nil),     // 6: tensorgrid.log.SetController
-	(*CreateJoinToken)(nil),   // 7: tensorgrid.log.CreateJoinToken
-	(*UseJoinToken)(nil),      // 8: tensorgrid.log.UseJoinToken
-	(*RevokeJoinToken)(nil),   // 9: tensorgrid.log.RevokeJoinToken
-	(*Caller)(nil),            // 10: tensorgrid.log.Caller
-	(*JobSpec)(nil),           // 11: tensorgrid.log.JobSpec
-	(*Submit)(nil),            // 12: tensorgrid.log.Submit
-	(*PutBlob)(nil),           // 13: tensorgrid.log.PutBlob
-	(*GresAlloc)(nil),         // 14: tensorgrid.log.GresAlloc
-	(*NodeAlloc)(nil),         // 15: tensorgrid.log.NodeAlloc
-	(*Start)(nil),             // 16: tensorgrid.log.Start
-	(*ReasonChange)(nil),      // 17: tensorgrid.log.ReasonChange
-	(*ClassReason)(nil),       // 18: tensorgrid.log.ClassReason
-	(*Plan)(nil),              // 19: tensorgrid.log.Plan
-	(*Launched)(nil),          // 20: tensorgrid.log.Launched
-	(*Reported)(nil),          // 21: tensorgrid.log.Reported
-	(*RegisterNode)(nil),      // 22: tensorgrid.log.RegisterNode
-	(*NodeUpdate)(nil),        // 23: tensorgrid.log.NodeUpdate
-	(*NodeSilent)(nil),        // 24: tensorgrid.log.NodeSilent
-	(*Cancel)(nil),            // 25: tensorgrid.log.Cancel
-	(*JobRef)(nil),            // 26: tensorgrid.log.JobRef
-	(*Control)(nil),           // 27: tensorgrid.log.Control
-	(*UpdateJob)(nil),         // 28: tensorgrid.log.UpdateJob
-	(*PartitionUpdate)(nil),   // 29: tensorgrid.log.PartitionUpdate
-	(*JobTimer)(nil),          // 30: tensorgrid.log.JobTimer
-	(*Purge)(nil),             // 31: tensorgrid.log.Purge
-	(*SetConfig)(nil),         // 32: tensorgrid.log.SetConfig
-	(*ConfigNode)(nil),        // 33: tensorgrid.log.ConfigNode
-	(*ConfigPartition)(nil),   // 34: tensorgrid.log.ConfigPartition
-	(*SnapshotRecord)(nil),    // 35: tensorgrid.log.SnapshotRecord
-	(*SnapshotHeader)(nil),    // 36: tensorgrid.log.SnapshotHeader
-	(*SnapshotJoinToken)(nil), // 37: tensorgrid.log.SnapshotJoinToken
-	(*SnapshotTrailer)(nil),   // 38: tensorgrid.log.SnapshotTrailer
-	(*SnapshotBlob)(nil),      // 39: tensorgrid.log.SnapshotBlob
-	(*SnapshotKey)(nil),       // 40: tensorgrid.log.SnapshotKey
-	(*SnapshotClass)(nil),     // 41: tensorgrid.log.SnapshotClass
-	(*SnapshotSignal)(nil),    // 42: tensorgrid.log.SnapshotSignal
-	(*SnapshotPartition)(nil), // 43: tensorgrid.log.SnapshotPartition
-	(*SnapshotJob)(nil),       // 44: tensorgrid.log.SnapshotJob
-	(*SnapshotNode)(nil),      // 45: tensorgrid.log.SnapshotNode
-	nil,                       // 46: tensorgrid.log.NodeUpdate.SetEntry
-	nil,                       // 47: tensorgrid.log.UpdateJob.SetEntry
-	nil,                       // 48: tensorgrid.log.PartitionUpdate.SetEntry
-	nil,                       // 49: tensorgrid.log.SnapshotPartition.SetEntry
+	(*Entry)(nil),               // 0: tensorgrid.log.Entry
+	(*Command)(nil),             // 1: tensorgrid.log.Command
+	(*Noop)(nil),                // 2: tensorgrid.log.Noop
+	(*RaiseFeature)(nil),        // 3: tensorgrid.log.RaiseFeature
+	(*HashMark)(nil),            // 4: tensorgrid.log.HashMark
+	(*HashCheck)(nil),           // 5: tensorgrid.log.HashCheck
+	(*SetController)(nil),       // 6: tensorgrid.log.SetController
+	(*CreateJoinToken)(nil),     // 7: tensorgrid.log.CreateJoinToken
+	(*UseJoinToken)(nil),        // 8: tensorgrid.log.UseJoinToken
+	(*RevokeJoinToken)(nil),     // 9: tensorgrid.log.RevokeJoinToken
+	(*Caller)(nil),              // 10: tensorgrid.log.Caller
+	(*JobSpec)(nil),             // 11: tensorgrid.log.JobSpec
+	(*Submit)(nil),              // 12: tensorgrid.log.Submit
+	(*SubmitHet)(nil),           // 13: tensorgrid.log.SubmitHet
+	(*AccountingChange)(nil),    // 14: tensorgrid.log.AccountingChange
+	(*ReservationChange)(nil),   // 15: tensorgrid.log.ReservationChange
+	(*UsageTick)(nil),           // 16: tensorgrid.log.UsageTick
+	(*PutBlob)(nil),             // 17: tensorgrid.log.PutBlob
+	(*GresAlloc)(nil),           // 18: tensorgrid.log.GresAlloc
+	(*NodeAlloc)(nil),           // 19: tensorgrid.log.NodeAlloc
+	(*Start)(nil),               // 20: tensorgrid.log.Start
+	(*Evict)(nil),               // 21: tensorgrid.log.Evict
+	(*Promise)(nil),             // 22: tensorgrid.log.Promise
+	(*ReasonChange)(nil),        // 23: tensorgrid.log.ReasonChange
+	(*ClassReason)(nil),         // 24: tensorgrid.log.ClassReason
+	(*Plan)(nil),                // 25: tensorgrid.log.Plan
+	(*Launched)(nil),            // 26: tensorgrid.log.Launched
+	(*Reported)(nil),            // 27: tensorgrid.log.Reported
+	(*RegisterNode)(nil),        // 28: tensorgrid.log.RegisterNode
+	(*NodeUpdate)(nil),          // 29: tensorgrid.log.NodeUpdate
+	(*NodeSilent)(nil),          // 30: tensorgrid.log.NodeSilent
+	(*Cancel)(nil),              // 31: tensorgrid.log.Cancel
+	(*JobRef)(nil),              // 32: tensorgrid.log.JobRef
+	(*Control)(nil),             // 33: tensorgrid.log.Control
+	(*UpdateJob)(nil),           // 34: tensorgrid.log.UpdateJob
+	(*PartitionUpdate)(nil),     // 35: tensorgrid.log.PartitionUpdate
+	(*JobTimer)(nil),            // 36: tensorgrid.log.JobTimer
+	(*Purge)(nil),               // 37: tensorgrid.log.Purge
+	(*SetConfig)(nil),           // 38: tensorgrid.log.SetConfig
+	(*ConfigSched)(nil),         // 39: tensorgrid.log.ConfigSched
+	(*ConfigSwitch)(nil),        // 40: tensorgrid.log.ConfigSwitch
+	(*ConfigNode)(nil),          // 41: tensorgrid.log.ConfigNode
+	(*ConfigPartition)(nil),     // 42: tensorgrid.log.ConfigPartition
+	(*SnapshotRecord)(nil),      // 43: tensorgrid.log.SnapshotRecord
+	(*AccountingRecord)(nil),    // 44: tensorgrid.log.AccountingRecord
+	(*SnapshotUsage)(nil),       // 45: tensorgrid.log.SnapshotUsage
+	(*SnapshotReservation)(nil), // 46: tensorgrid.log.SnapshotReservation
+	(*SnapshotHistory)(nil),     // 47: tensorgrid.log.SnapshotHistory
+	(*SnapshotSched)(nil),       // 48: tensorgrid.log.SnapshotSched
+	(*SnapshotHeader)(nil),      // 49: tensorgrid.log.SnapshotHeader
+	(*SnapshotJoinToken)(nil),   // 50: tensorgrid.log.SnapshotJoinToken
+	(*SnapshotTrailer)(nil),     // 51: tensorgrid.log.SnapshotTrailer
+	(*SnapshotBlob)(nil),        // 52: tensorgrid.log.SnapshotBlob
+	(*SnapshotKey)(nil),         // 53: tensorgrid.log.SnapshotKey
+	(*SnapshotClass)(nil),       // 54: tensorgrid.log.SnapshotClass
+	(*SnapshotSignal)(nil),      // 55: tensorgrid.log.SnapshotSignal
+	(*SnapshotPartition)(nil),   // 56: tensorgrid.log.SnapshotPartition
+	(*SnapshotJob)(nil),         // 57: tensorgrid.log.SnapshotJob
+	(*SnapshotNode)(nil),        // 58: tensorgrid.log.SnapshotNode
+	nil,                         // 59: tensorgrid.log.NodeUpdate.SetEntry
+	nil,                         // 60: tensorgrid.log.UpdateJob.SetEntry
+	nil,                         // 61: tensorgrid.log.PartitionUpdate.SetEntry
+	nil,                         // 62: tensorgrid.log.SnapshotPartition.SetEntry
 }
 var file_logpb_log_proto_depIdxs = []int32{
 	1,  // 0: tensorgrid.log.Entry.commands:type_name -> tensorgrid.log.Command
 	12, // 1: tensorgrid.log.Command.submit:type_name -> tensorgrid.log.Submit
-	13, // 2: tensorgrid.log.Command.put_blob:type_name -> tensorgrid.log.PutBlob
-	19, // 3: tensorgrid.log.Command.plan:type_name -> tensorgrid.log.Plan
-	20, // 4: tensorgrid.log.Command.launched:type_name -> tensorgrid.log.Launched
-	21, // 5: tensorgrid.log.Command.reported:type_name -> tensorgrid.log.Reported
-	22, // 6: tensorgrid.log.Command.register_node:type_name -> tensorgrid.log.RegisterNode
-	23, // 7: tensorgrid.log.Command.node_update:type_name -> tensorgrid.log.NodeUpdate
-	25, // 8: tensorgrid.log.Command.cancel:type_name -> tensorgrid.log.Cancel
-	27, // 9: tensorgrid.log.Command.control:type_name -> tensorgrid.log.Control
-	28, // 10: tensorgrid.log.Command.update_job:type_name -> tensorgrid.log.UpdateJob
-	32, // 11: tensorgrid.log.Command.set_config:type_name -> tensorgrid.log.SetConfig
-	29, // 12: tensorgrid.log.Command.partition_update:type_name -> tensorgrid.log.PartitionUpdate
-	30, // 13: tensorgrid.log.Command.job_timer:type_name -> tensorgrid.log.JobTimer
-	31, // 14: tensorgrid.log.Command.purge:type_name -> tensorgrid.log.Purge
-	24, // 15: tensorgrid.log.Command.node_silent:type_name -> tensorgrid.log.NodeSilent
+	17, // 2: tensorgrid.log.Command.put_blob:type_name -> tensorgrid.log.PutBlob
+	25, // 3: tensorgrid.log.Command.plan:type_name -> tensorgrid.log.Plan
+	26, // 4: tensorgrid.log.Command.launched:type_name -> tensorgrid.log.Launched
+	27, // 5: tensorgrid.log.Command.reported:type_name -> tensorgrid.log.Reported
+	28, // 6: tensorgrid.log.Command.register_node:type_name -> tensorgrid.log.RegisterNode
+	29, // 7: tensorgrid.log.Command.node_update:type_name -> tensorgrid.log.NodeUpdate
+	31, // 8: tensorgrid.log.Command.cancel:type_name -> tensorgrid.log.Cancel
+	33, // 9: tensorgrid.log.Command.control:type_name -> tensorgrid.log.Control
+	34, // 10: tensorgrid.log.Command.update_job:type_name -> tensorgrid.log.UpdateJob
+	38, // 11: tensorgrid.log.Command.set_config:type_name -> tensorgrid.log.SetConfig
+	35, // 12: tensorgrid.log.Command.partition_update:type_name -> tensorgrid.log.PartitionUpdate
+	36, // 13: tensorgrid.log.Command.job_timer:type_name -> tensorgrid.log.JobTimer
+	37, // 14: tensorgrid.log.Command.purge:type_name -> tensorgrid.log.Purge
+	30, // 15: tensorgrid.log.Command.node_silent:type_name -> tensorgrid.log.NodeSilent
 	2,  // 16: tensorgrid.log.Command.noop:type_name -> tensorgrid.log.Noop
 	3,  // 17: tensorgrid.log.Command.raise_feature:type_name -> tensorgrid.log.RaiseFeature
 	4,  // 18: tensorgrid.log.Command.hash_mark:type_name -> tensorgrid.log.HashMark
@@ -5693,50 +7251,68 @@ var file_logpb_log_proto_depIdxs = []int32{
 	7,  // 21: tensorgrid.log.Command.create_join_token:type_name -> tensorgrid.log.CreateJoinToken
 	8,  // 22: tensorgrid.log.Command.use_join_token:type_name -> tensorgrid.log.UseJoinToken
 	9,  // 23: tensorgrid.log.Command.revoke_join_token:type_name -> tensorgrid.log.RevokeJoinToken
-	10, // 24: tensorgrid.log.CreateJoinToken.caller:type_name -> tensorgrid.log.Caller
-	10, // 25: tensorgrid.log.RevokeJoinToken.caller:type_name -> tensorgrid.log.Caller
-	11, // 26: tensorgrid.log.Submit.spec:type_name -> tensorgrid.log.JobSpec
-	14, // 27: tensorgrid.log.NodeAlloc.gres:type_name -> tensorgrid.log.GresAlloc
-	15, // 28: tensorgrid.log.Start.nodes:type_name -> tensorgrid.log.NodeAlloc
-	16, // 29: tensorgrid.log.Plan.starts:type_name -> tensorgrid.log.Start
-	17, // 30: tensorgrid.log.Plan.reasons:type_name -> tensorgrid.log.ReasonChange
-	18, // 31: tensorgrid.log.Plan.classes:type_name -> tensorgrid.log.ClassReason
-	10, // 32: tensorgrid.log.NodeUpdate.caller:type_name -> tensorgrid.log.Caller
-	46, // 33: tensorgrid.log.NodeUpdate.set:type_name -> tensorgrid.log.NodeUpdate.SetEntry
-	26, // 34: tensorgrid.log.Cancel.jobs:type_name -> tensorgrid.log.JobRef
-	10, // 35: tensorgrid.log.Cancel.caller:type_name -> tensorgrid.log.Caller
-	26, // 36: tensorgrid.log.Control.jobs:type_name -> tensorgrid.log.JobRef
-	10, // 37: tensorgrid.log.Control.caller:type_name -> tensorgrid.log.Caller
-	26, // 38: tensorgrid.log.UpdateJob.job:type_name -> tensorgrid.log.JobRef
-	47, // 39: tensorgrid.log.UpdateJob.set:type_name -> tensorgrid.log.UpdateJob.SetEntry
-	10, // 40: tensorgrid.log.UpdateJob.caller:type_name -> tensorgrid.log.Caller
-	48, // 41: tensorgrid.log.PartitionUpdate.set:type_name -> tensorgrid.log.PartitionUpdate.SetEntry
-	10, // 42: tensorgrid.log.PartitionUpdate.caller:type_name -> tensorgrid.log.Caller
-	33, // 43: tensorgrid.log.SetConfig.nodes:type_name -> tensorgrid.log.ConfigNode
-	34, // 44: tensorgrid.log.SetConfig.partitions:type_name -> tensorgrid.log.ConfigPartition
-	36, // 45: tensorgrid.log.SnapshotRecord.header:type_name -> tensorgrid.log.SnapshotHeader
-	44, // 46: tensorgrid.log.SnapshotRecord.job:type_name -> tensorgrid.log.SnapshotJob
-	45, // 47: tensorgrid.log.SnapshotRecord.node:type_name -> tensorgrid.log.SnapshotNode
-	39, // 48: tensorgrid.log.SnapshotRecord.blob:type_name -> tensorgrid.log.SnapshotBlob
-	40, // 49: tensorgrid.log.SnapshotRecord.key:type_name -> tensorgrid.log.SnapshotKey
-	38, // 50: tensorgrid.log.SnapshotRecord.trailer:type_name -> tensorgrid.log.SnapshotTrailer
-	32, // 51: tensorgrid.log.SnapshotRecord.config:type_name -> tensorgrid.log.SetConfig
-	43, // 52: tensorgrid.log.SnapshotRecord.partition:type_name -> tensorgrid.log.SnapshotPartition
-	41, // 53: tensorgrid.log.SnapshotRecord.class:type_name -> tensorgrid.log.SnapshotClass
-	6,  // 54: tensorgrid.log.SnapshotRecord.controller:type_name -> tensorgrid.log.SetController
-	37, // 55: tensorgrid.log.SnapshotRecord.join_token:type_name -> tensorgrid.log.SnapshotJoinToken
-	7,  // 56: tensorgrid.log.SnapshotJoinToken.token:type_name -> tensorgrid.log.CreateJoinToken
-	49, // 57: tensorgrid.log.SnapshotPartition.set:type_name -> tensorgrid.log.SnapshotPartition.SetEntry
-	11, // 58: tensorgrid.log.SnapshotJob.spec:type_name -> tensorgrid.log.JobSpec
-	15, // 59: tensorgrid.log.SnapshotJob.allocs:type_name -> tensorgrid.log.NodeAlloc
-	42, // 60: tensorgrid.log.SnapshotJob.signals:type_name -> tensorgrid.log.SnapshotSignal
-	33, // 61: tensorgrid.log.SnapshotNode.config:type_name -> tensorgrid.log.ConfigNode
-	22, // 62: tensorgrid.log.SnapshotNode.registered:type_name -> tensorgrid.log.RegisterNode
-	63, // [63:63] is the sub-list for method output_type
-	63, // [63:63] is the sub-list for method input_type
-	63, // [63:63] is the sub-list for extension type_name
-	63, // [63:63] is the sub-list for extension extendee
-	0,  // [0:63] is the sub-list for field type_name
+	14, // 24: tensorgrid.log.Command.accounting_change:type_name -> tensorgrid.log.AccountingChange
+	15, // 25: tensorgrid.log.Command.reservation_change:type_name -> tensorgrid.log.ReservationChange
+	16, // 26: tensorgrid.log.Command.usage_tick:type_name -> tensorgrid.log.UsageTick
+	13, // 27: tensorgrid.log.Command.submit_het:type_name -> tensorgrid.log.SubmitHet
+	10, // 28: tensorgrid.log.CreateJoinToken.caller:type_name -> tensorgrid.log.Caller
+	10, // 29: tensorgrid.log.RevokeJoinToken.caller:type_name -> tensorgrid.log.Caller
+	11, // 30: tensorgrid.log.Submit.spec:type_name -> tensorgrid.log.JobSpec
+	11, // 31: tensorgrid.log.SubmitHet.specs:type_name -> tensorgrid.log.JobSpec
+	10, // 32: tensorgrid.log.AccountingChange.caller:type_name -> tensorgrid.log.Caller
+	10, // 33: tensorgrid.log.ReservationChange.caller:type_name -> tensorgrid.log.Caller
+	18, // 34: tensorgrid.log.NodeAlloc.gres:type_name -> tensorgrid.log.GresAlloc
+	19, // 35: tensorgrid.log.Start.nodes:type_name -> tensorgrid.log.NodeAlloc
+	19, // 36: tensorgrid.log.Promise.nodes:type_name -> tensorgrid.log.NodeAlloc
+	20, // 37: tensorgrid.log.Plan.starts:type_name -> tensorgrid.log.Start
+	23, // 38: tensorgrid.log.Plan.reasons:type_name -> tensorgrid.log.ReasonChange
+	24, // 39: tensorgrid.log.Plan.classes:type_name -> tensorgrid.log.ClassReason
+	21, // 40: tensorgrid.log.Plan.evicts:type_name -> tensorgrid.log.Evict
+	22, // 41: tensorgrid.log.Plan.promises:type_name -> tensorgrid.log.Promise
+	10, // 42: tensorgrid.log.NodeUpdate.caller:type_name -> tensorgrid.log.Caller
+	59, // 43: tensorgrid.log.NodeUpdate.set:type_name -> tensorgrid.log.NodeUpdate.SetEntry
+	32, // 44: tensorgrid.log.Cancel.jobs:type_name -> tensorgrid.log.JobRef
+	10, // 45: tensorgrid.log.Cancel.caller:type_name -> tensorgrid.log.Caller
+	32, // 46: tensorgrid.log.Control.jobs:type_name -> tensorgrid.log.JobRef
+	10, // 47: tensorgrid.log.Control.caller:type_name -> tensorgrid.log.Caller
+	32, // 48: tensorgrid.log.UpdateJob.job:type_name -> tensorgrid.log.JobRef
+	60, // 49: tensorgrid.log.UpdateJob.set:type_name -> tensorgrid.log.UpdateJob.SetEntry
+	10, // 50: tensorgrid.log.UpdateJob.caller:type_name -> tensorgrid.log.Caller
+	61, // 51: tensorgrid.log.PartitionUpdate.set:type_name -> tensorgrid.log.PartitionUpdate.SetEntry
+	10, // 52: tensorgrid.log.PartitionUpdate.caller:type_name -> tensorgrid.log.Caller
+	41, // 53: tensorgrid.log.SetConfig.nodes:type_name -> tensorgrid.log.ConfigNode
+	42, // 54: tensorgrid.log.SetConfig.partitions:type_name -> tensorgrid.log.ConfigPartition
+	39, // 55: tensorgrid.log.SetConfig.sched:type_name -> tensorgrid.log.ConfigSched
+	40, // 56: tensorgrid.log.ConfigSched.switches:type_name -> tensorgrid.log.ConfigSwitch
+	49, // 57: tensorgrid.log.SnapshotRecord.header:type_name -> tensorgrid.log.SnapshotHeader
+	57, // 58: tensorgrid.log.SnapshotRecord.job:type_name -> tensorgrid.log.SnapshotJob
+	58, // 59: tensorgrid.log.SnapshotRecord.node:type_name -> tensorgrid.log.SnapshotNode
+	52, // 60: tensorgrid.log.SnapshotRecord.blob:type_name -> tensorgrid.log.SnapshotBlob
+	53, // 61: tensorgrid.log.SnapshotRecord.key:type_name -> tensorgrid.log.SnapshotKey
+	51, // 62: tensorgrid.log.SnapshotRecord.trailer:type_name -> tensorgrid.log.SnapshotTrailer
+	38, // 63: tensorgrid.log.SnapshotRecord.config:type_name -> tensorgrid.log.SetConfig
+	56, // 64: tensorgrid.log.SnapshotRecord.partition:type_name -> tensorgrid.log.SnapshotPartition
+	54, // 65: tensorgrid.log.SnapshotRecord.class:type_name -> tensorgrid.log.SnapshotClass
+	6,  // 66: tensorgrid.log.SnapshotRecord.controller:type_name -> tensorgrid.log.SetController
+	50, // 67: tensorgrid.log.SnapshotRecord.join_token:type_name -> tensorgrid.log.SnapshotJoinToken
+	44, // 68: tensorgrid.log.SnapshotRecord.accounting:type_name -> tensorgrid.log.AccountingRecord
+	45, // 69: tensorgrid.log.SnapshotRecord.usage:type_name -> tensorgrid.log.SnapshotUsage
+	46, // 70: tensorgrid.log.SnapshotRecord.reservation:type_name -> tensorgrid.log.SnapshotReservation
+	47, // 71: tensorgrid.log.SnapshotRecord.history:type_name -> tensorgrid.log.SnapshotHistory
+	48, // 72: tensorgrid.log.SnapshotRecord.sched:type_name -> tensorgrid.log.SnapshotSched
+	7,  // 73: tensorgrid.log.SnapshotJoinToken.token:type_name -> tensorgrid.log.CreateJoinToken
+	62, // 74: tensorgrid.log.SnapshotPartition.set:type_name -> tensorgrid.log.SnapshotPartition.SetEntry
+	11, // 75: tensorgrid.log.SnapshotJob.spec:type_name -> tensorgrid.log.JobSpec
+	19, // 76: tensorgrid.log.SnapshotJob.allocs:type_name -> tensorgrid.log.NodeAlloc
+	55, // 77: tensorgrid.log.SnapshotJob.signals:type_name -> tensorgrid.log.SnapshotSignal
+	22, // 78: tensorgrid.log.SnapshotJob.promise:type_name -> tensorgrid.log.Promise
+	41, // 79: tensorgrid.log.SnapshotNode.config:type_name -> tensorgrid.log.ConfigNode
+	28, // 80: tensorgrid.log.SnapshotNode.registered:type_name -> tensorgrid.log.RegisterNode
+	81, // [81:81] is the sub-list for method output_type
+	81, // [81:81] is the sub-list for method input_type
+	81, // [81:81] is the sub-list for extension type_name
+	81, // [81:81] is the sub-list for extension extendee
+	0,  // [0:81] is the sub-list for field type_name
 }
 
 func init() { file_logpb_log_proto_init() }
@@ -5768,8 +7344,12 @@ func file_logpb_log_proto_init() {
 		(*Command_CreateJoinToken)(nil),
 		(*Command_UseJoinToken)(nil),
 		(*Command_RevokeJoinToken)(nil),
+		(*Command_AccountingChange)(nil),
+		(*Command_ReservationChange)(nil),
+		(*Command_UsageTick)(nil),
+		(*Command_SubmitHet)(nil),
 	}
-	file_logpb_log_proto_msgTypes[35].OneofWrappers = []any{
+	file_logpb_log_proto_msgTypes[43].OneofWrappers = []any{
 		(*SnapshotRecord_Header)(nil),
 		(*SnapshotRecord_Job)(nil),
 		(*SnapshotRecord_Node)(nil),
@@ -5781,6 +7361,11 @@ func file_logpb_log_proto_init() {
 		(*SnapshotRecord_Class)(nil),
 		(*SnapshotRecord_Controller)(nil),
 		(*SnapshotRecord_JoinToken)(nil),
+		(*SnapshotRecord_Accounting)(nil),
+		(*SnapshotRecord_Usage)(nil),
+		(*SnapshotRecord_Reservation)(nil),
+		(*SnapshotRecord_History)(nil),
+		(*SnapshotRecord_Sched)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -5788,7 +7373,7 @@ func file_logpb_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_logpb_log_proto_rawDesc), len(file_logpb_log_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   50,
+			NumMessages:   63,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

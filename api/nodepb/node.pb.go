@@ -525,6 +525,7 @@ type ControllerMessage struct {
 	//	*ControllerMessage_HeartbeatAck
 	//	*ControllerMessage_Forget
 	//	*ControllerMessage_Limits
+	//	*ControllerMessage_Suspend
 	Of            isControllerMessage_Of `protobuf_oneof:"of"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -648,6 +649,15 @@ func (x *ControllerMessage) GetLimits() *Limits {
 	return nil
 }
 
+func (x *ControllerMessage) GetSuspend() *Suspends {
+	if x != nil {
+		if x, ok := x.Of.(*ControllerMessage_Suspend); ok {
+			return x.Suspend
+		}
+	}
+	return nil
+}
+
 type isControllerMessage_Of interface {
 	isControllerMessage_Of()
 }
@@ -688,6 +698,10 @@ type ControllerMessage_Limits struct {
 	Limits *Limits `protobuf:"bytes,9,opt,name=limits,proto3,oneof"`
 }
 
+type ControllerMessage_Suspend struct {
+	Suspend *Suspends `protobuf:"bytes,10,opt,name=suspend,proto3,oneof"`
+}
+
 func (*ControllerMessage_Welcome) isControllerMessage_Of() {}
 
 func (*ControllerMessage_NotLeader) isControllerMessage_Of() {}
@@ -705,6 +719,8 @@ func (*ControllerMessage_HeartbeatAck) isControllerMessage_Of() {}
 func (*ControllerMessage_Forget) isControllerMessage_Of() {}
 
 func (*ControllerMessage_Limits) isControllerMessage_Of() {}
+
+func (*ControllerMessage_Suspend) isControllerMessage_Of() {}
 
 // StepKey names one attempt of one step. step: batch = 4294967291, extern = 4294967292, else 0...
 type StepKey struct {
@@ -1868,6 +1884,103 @@ func (x *StepLimit) GetTimeLimitMs() int64 {
 	return 0
 }
 
+// Suspends stops the processes of running steps (on) or lets them go on. It may be said again; the last word counts.
+type Suspends struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Suspends      []*Suspend             `protobuf:"bytes,1,rep,name=suspends,proto3" json:"suspends,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Suspends) Reset() {
+	*x = Suspends{}
+	mi := &file_nodepb_node_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Suspends) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Suspends) ProtoMessage() {}
+
+func (x *Suspends) ProtoReflect() protoreflect.Message {
+	mi := &file_nodepb_node_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Suspends.ProtoReflect.Descriptor instead.
+func (*Suspends) Descriptor() ([]byte, []int) {
+	return file_nodepb_node_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Suspends) GetSuspends() []*Suspend {
+	if x != nil {
+		return x.Suspends
+	}
+	return nil
+}
+
+type Suspend struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           *StepKey               `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	On            bool                   `protobuf:"varint,2,opt,name=on,proto3" json:"on,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Suspend) Reset() {
+	*x = Suspend{}
+	mi := &file_nodepb_node_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Suspend) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Suspend) ProtoMessage() {}
+
+func (x *Suspend) ProtoReflect() protoreflect.Message {
+	mi := &file_nodepb_node_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Suspend.ProtoReflect.Descriptor instead.
+func (*Suspend) Descriptor() ([]byte, []int) {
+	return file_nodepb_node_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *Suspend) GetKey() *StepKey {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *Suspend) GetOn() bool {
+	if x != nil {
+		return x.On
+	}
+	return false
+}
+
 type KillResults struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Results       []*KillResult          `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
@@ -1877,7 +1990,7 @@ type KillResults struct {
 
 func (x *KillResults) Reset() {
 	*x = KillResults{}
-	mi := &file_nodepb_node_proto_msgTypes[21]
+	mi := &file_nodepb_node_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1889,7 +2002,7 @@ func (x *KillResults) String() string {
 func (*KillResults) ProtoMessage() {}
 
 func (x *KillResults) ProtoReflect() protoreflect.Message {
-	mi := &file_nodepb_node_proto_msgTypes[21]
+	mi := &file_nodepb_node_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1902,7 +2015,7 @@ func (x *KillResults) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillResults.ProtoReflect.Descriptor instead.
 func (*KillResults) Descriptor() ([]byte, []int) {
-	return file_nodepb_node_proto_rawDescGZIP(), []int{21}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *KillResults) GetResults() []*KillResult {
@@ -1923,7 +2036,7 @@ type KillResult struct {
 
 func (x *KillResult) Reset() {
 	*x = KillResult{}
-	mi := &file_nodepb_node_proto_msgTypes[22]
+	mi := &file_nodepb_node_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1935,7 +2048,7 @@ func (x *KillResult) String() string {
 func (*KillResult) ProtoMessage() {}
 
 func (x *KillResult) ProtoReflect() protoreflect.Message {
-	mi := &file_nodepb_node_proto_msgTypes[22]
+	mi := &file_nodepb_node_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1948,7 +2061,7 @@ func (x *KillResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillResult.ProtoReflect.Descriptor instead.
 func (*KillResult) Descriptor() ([]byte, []int) {
-	return file_nodepb_node_proto_rawDescGZIP(), []int{22}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *KillResult) GetKey() *StepKey {
@@ -1982,7 +2095,7 @@ type Reports struct {
 
 func (x *Reports) Reset() {
 	*x = Reports{}
-	mi := &file_nodepb_node_proto_msgTypes[23]
+	mi := &file_nodepb_node_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1994,7 +2107,7 @@ func (x *Reports) String() string {
 func (*Reports) ProtoMessage() {}
 
 func (x *Reports) ProtoReflect() protoreflect.Message {
-	mi := &file_nodepb_node_proto_msgTypes[23]
+	mi := &file_nodepb_node_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2007,7 +2120,7 @@ func (x *Reports) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reports.ProtoReflect.Descriptor instead.
 func (*Reports) Descriptor() ([]byte, []int) {
-	return file_nodepb_node_proto_rawDescGZIP(), []int{23}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Reports) GetReports() []*Report {
@@ -2041,7 +2154,7 @@ type Report struct {
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_nodepb_node_proto_msgTypes[24]
+	mi := &file_nodepb_node_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2053,7 +2166,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_nodepb_node_proto_msgTypes[24]
+	mi := &file_nodepb_node_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2066,7 +2179,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_nodepb_node_proto_rawDescGZIP(), []int{24}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Report) GetKey() *StepKey {
@@ -2190,7 +2303,7 @@ type ReportAcks struct {
 
 func (x *ReportAcks) Reset() {
 	*x = ReportAcks{}
-	mi := &file_nodepb_node_proto_msgTypes[25]
+	mi := &file_nodepb_node_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2202,7 +2315,7 @@ func (x *ReportAcks) String() string {
 func (*ReportAcks) ProtoMessage() {}
 
 func (x *ReportAcks) ProtoReflect() protoreflect.Message {
-	mi := &file_nodepb_node_proto_msgTypes[25]
+	mi := &file_nodepb_node_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2215,7 +2328,7 @@ func (x *ReportAcks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportAcks.ProtoReflect.Descriptor instead.
 func (*ReportAcks) Descriptor() ([]byte, []int) {
-	return file_nodepb_node_proto_rawDescGZIP(), []int{25}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ReportAcks) GetKeys() []*StepKey {
@@ -2234,7 +2347,7 @@ type Forget struct {
 
 func (x *Forget) Reset() {
 	*x = Forget{}
-	mi := &file_nodepb_node_proto_msgTypes[26]
+	mi := &file_nodepb_node_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2246,7 +2359,7 @@ func (x *Forget) String() string {
 func (*Forget) ProtoMessage() {}
 
 func (x *Forget) ProtoReflect() protoreflect.Message {
-	mi := &file_nodepb_node_proto_msgTypes[26]
+	mi := &file_nodepb_node_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2259,7 +2372,7 @@ func (x *Forget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Forget.ProtoReflect.Descriptor instead.
 func (*Forget) Descriptor() ([]byte, []int) {
-	return file_nodepb_node_proto_rawDescGZIP(), []int{26}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Forget) GetKeys() []*StepKey {
@@ -2283,7 +2396,7 @@ type ReadOutput struct {
 
 func (x *ReadOutput) Reset() {
 	*x = ReadOutput{}
-	mi := &file_nodepb_node_proto_msgTypes[27]
+	mi := &file_nodepb_node_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2295,7 +2408,7 @@ func (x *ReadOutput) String() string {
 func (*ReadOutput) ProtoMessage() {}
 
 func (x *ReadOutput) ProtoReflect() protoreflect.Message {
-	mi := &file_nodepb_node_proto_msgTypes[27]
+	mi := &file_nodepb_node_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2308,7 +2421,7 @@ func (x *ReadOutput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutput.ProtoReflect.Descriptor instead.
 func (*ReadOutput) Descriptor() ([]byte, []int) {
-	return file_nodepb_node_proto_rawDescGZIP(), []int{27}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ReadOutput) GetId() uint64 {
@@ -2366,7 +2479,7 @@ type OutputChunk struct {
 
 func (x *OutputChunk) Reset() {
 	*x = OutputChunk{}
-	mi := &file_nodepb_node_proto_msgTypes[28]
+	mi := &file_nodepb_node_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2378,7 +2491,7 @@ func (x *OutputChunk) String() string {
 func (*OutputChunk) ProtoMessage() {}
 
 func (x *OutputChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_nodepb_node_proto_msgTypes[28]
+	mi := &file_nodepb_node_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2391,7 +2504,7 @@ func (x *OutputChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputChunk.ProtoReflect.Descriptor instead.
 func (*OutputChunk) Descriptor() ([]byte, []int) {
-	return file_nodepb_node_proto_rawDescGZIP(), []int{28}
+	return file_nodepb_node_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *OutputChunk) GetId() uint64 {
@@ -2452,7 +2565,7 @@ const file_nodepb_node_proto_rawDesc = "" +
 	"\areports\x18\x04 \x01(\v2\x18.tensorgrid.node.ReportsH\x00R\areports\x126\n" +
 	"\x06output\x18\x05 \x01(\v2\x1c.tensorgrid.node.OutputChunkH\x00R\x06output\x126\n" +
 	"\x06killed\x18\x06 \x01(\v2\x1c.tensorgrid.node.KillResultsH\x00R\x06killedB\x04\n" +
-	"\x02of\"\x95\x04\n" +
+	"\x02of\"\xcc\x04\n" +
 	"\x11ControllerMessage\x124\n" +
 	"\awelcome\x18\x01 \x01(\v2\x18.tensorgrid.node.WelcomeH\x00R\awelcome\x12;\n" +
 	"\n" +
@@ -2464,7 +2577,9 @@ const file_nodepb_node_proto_rawDesc = "" +
 	"readOutput\x12D\n" +
 	"\rheartbeat_ack\x18\a \x01(\v2\x1d.tensorgrid.node.HeartbeatAckH\x00R\fheartbeatAck\x121\n" +
 	"\x06forget\x18\b \x01(\v2\x17.tensorgrid.node.ForgetH\x00R\x06forget\x121\n" +
-	"\x06limits\x18\t \x01(\v2\x17.tensorgrid.node.LimitsH\x00R\x06limitsB\x04\n" +
+	"\x06limits\x18\t \x01(\v2\x17.tensorgrid.node.LimitsH\x00R\x06limits\x125\n" +
+	"\asuspend\x18\n" +
+	" \x01(\v2\x19.tensorgrid.node.SuspendsH\x00R\asuspendB\x04\n" +
 	"\x02of\"F\n" +
 	"\aStepKey\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\rR\x05jobId\x12\x10\n" +
@@ -2587,7 +2702,12 @@ const file_nodepb_node_proto_rawDesc = "" +
 	"\x06limits\x18\x01 \x03(\v2\x1a.tensorgrid.node.StepLimitR\x06limits\"[\n" +
 	"\tStepLimit\x12*\n" +
 	"\x03key\x18\x01 \x01(\v2\x18.tensorgrid.node.StepKeyR\x03key\x12\"\n" +
-	"\rtime_limit_ms\x18\x02 \x01(\x03R\vtimeLimitMs\"D\n" +
+	"\rtime_limit_ms\x18\x02 \x01(\x03R\vtimeLimitMs\"@\n" +
+	"\bSuspends\x124\n" +
+	"\bsuspends\x18\x01 \x03(\v2\x18.tensorgrid.node.SuspendR\bsuspends\"E\n" +
+	"\aSuspend\x12*\n" +
+	"\x03key\x18\x01 \x01(\v2\x18.tensorgrid.node.StepKeyR\x03key\x12\x0e\n" +
+	"\x02on\x18\x02 \x01(\bR\x02on\"D\n" +
 	"\vKillResults\x125\n" +
 	"\aresults\x18\x01 \x03(\v2\x1b.tensorgrid.node.KillResultR\aresults\"d\n" +
 	"\n" +
@@ -2654,7 +2774,7 @@ func file_nodepb_node_proto_rawDescGZIP() []byte {
 }
 
 var file_nodepb_node_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_nodepb_node_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_nodepb_node_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_nodepb_node_proto_goTypes = []any{
 	(LaunchResult_Cause)(0),   // 0: tensorgrid.node.LaunchResult.Cause
 	(Kill_How)(0),             // 1: tensorgrid.node.Kill.How
@@ -2680,64 +2800,69 @@ var file_nodepb_node_proto_goTypes = []any{
 	(*Kill)(nil),              // 21: tensorgrid.node.Kill
 	(*Limits)(nil),            // 22: tensorgrid.node.Limits
 	(*StepLimit)(nil),         // 23: tensorgrid.node.StepLimit
-	(*KillResults)(nil),       // 24: tensorgrid.node.KillResults
-	(*KillResult)(nil),        // 25: tensorgrid.node.KillResult
-	(*Reports)(nil),           // 26: tensorgrid.node.Reports
-	(*Report)(nil),            // 27: tensorgrid.node.Report
-	(*ReportAcks)(nil),        // 28: tensorgrid.node.ReportAcks
-	(*Forget)(nil),            // 29: tensorgrid.node.Forget
-	(*ReadOutput)(nil),        // 30: tensorgrid.node.ReadOutput
-	(*OutputChunk)(nil),       // 31: tensorgrid.node.OutputChunk
+	(*Suspends)(nil),          // 24: tensorgrid.node.Suspends
+	(*Suspend)(nil),           // 25: tensorgrid.node.Suspend
+	(*KillResults)(nil),       // 26: tensorgrid.node.KillResults
+	(*KillResult)(nil),        // 27: tensorgrid.node.KillResult
+	(*Reports)(nil),           // 28: tensorgrid.node.Reports
+	(*Report)(nil),            // 29: tensorgrid.node.Report
+	(*ReportAcks)(nil),        // 30: tensorgrid.node.ReportAcks
+	(*Forget)(nil),            // 31: tensorgrid.node.Forget
+	(*ReadOutput)(nil),        // 32: tensorgrid.node.ReadOutput
+	(*OutputChunk)(nil),       // 33: tensorgrid.node.OutputChunk
 }
 var file_nodepb_node_proto_depIdxs = []int32{
 	9,  // 0: tensorgrid.node.AgentMessage.hello:type_name -> tensorgrid.node.Hello
 	11, // 1: tensorgrid.node.AgentMessage.heartbeat:type_name -> tensorgrid.node.Heartbeat
 	18, // 2: tensorgrid.node.AgentMessage.launched:type_name -> tensorgrid.node.LaunchResults
-	26, // 3: tensorgrid.node.AgentMessage.reports:type_name -> tensorgrid.node.Reports
-	31, // 4: tensorgrid.node.AgentMessage.output:type_name -> tensorgrid.node.OutputChunk
-	24, // 5: tensorgrid.node.AgentMessage.killed:type_name -> tensorgrid.node.KillResults
+	28, // 3: tensorgrid.node.AgentMessage.reports:type_name -> tensorgrid.node.Reports
+	33, // 4: tensorgrid.node.AgentMessage.output:type_name -> tensorgrid.node.OutputChunk
+	26, // 5: tensorgrid.node.AgentMessage.killed:type_name -> tensorgrid.node.KillResults
 	13, // 6: tensorgrid.node.ControllerMessage.welcome:type_name -> tensorgrid.node.Welcome
 	15, // 7: tensorgrid.node.ControllerMessage.not_leader:type_name -> tensorgrid.node.NotLeader
 	16, // 8: tensorgrid.node.ControllerMessage.launch:type_name -> tensorgrid.node.LaunchBatch
 	20, // 9: tensorgrid.node.ControllerMessage.kill:type_name -> tensorgrid.node.KillBatch
-	28, // 10: tensorgrid.node.ControllerMessage.acks:type_name -> tensorgrid.node.ReportAcks
-	30, // 11: tensorgrid.node.ControllerMessage.read_output:type_name -> tensorgrid.node.ReadOutput
+	30, // 10: tensorgrid.node.ControllerMessage.acks:type_name -> tensorgrid.node.ReportAcks
+	32, // 11: tensorgrid.node.ControllerMessage.read_output:type_name -> tensorgrid.node.ReadOutput
 	12, // 12: tensorgrid.node.ControllerMessage.heartbeat_ack:type_name -> tensorgrid.node.HeartbeatAck
-	29, // 13: tensorgrid.node.ControllerMessage.forget:type_name -> tensorgrid.node.Forget
+	31, // 13: tensorgrid.node.ControllerMessage.forget:type_name -> tensorgrid.node.Forget
 	22, // 14: tensorgrid.node.ControllerMessage.limits:type_name -> tensorgrid.node.Limits
-	10, // 15: tensorgrid.node.Hello.inventory:type_name -> tensorgrid.node.Inventory
-	8,  // 16: tensorgrid.node.Hello.held:type_name -> tensorgrid.node.StepKey
-	14, // 17: tensorgrid.node.Welcome.controllers:type_name -> tensorgrid.node.ControllerAddress
-	17, // 18: tensorgrid.node.LaunchBatch.launches:type_name -> tensorgrid.node.Launch
-	8,  // 19: tensorgrid.node.Launch.key:type_name -> tensorgrid.node.StepKey
-	19, // 20: tensorgrid.node.LaunchResults.results:type_name -> tensorgrid.node.LaunchResult
-	8,  // 21: tensorgrid.node.LaunchResult.key:type_name -> tensorgrid.node.StepKey
-	0,  // 22: tensorgrid.node.LaunchResult.cause:type_name -> tensorgrid.node.LaunchResult.Cause
-	21, // 23: tensorgrid.node.KillBatch.kills:type_name -> tensorgrid.node.Kill
-	8,  // 24: tensorgrid.node.Kill.key:type_name -> tensorgrid.node.StepKey
-	1,  // 25: tensorgrid.node.Kill.how:type_name -> tensorgrid.node.Kill.How
-	2,  // 26: tensorgrid.node.Kill.why:type_name -> tensorgrid.node.Kill.Why
-	23, // 27: tensorgrid.node.Limits.limits:type_name -> tensorgrid.node.StepLimit
-	8,  // 28: tensorgrid.node.StepLimit.key:type_name -> tensorgrid.node.StepKey
-	25, // 29: tensorgrid.node.KillResults.results:type_name -> tensorgrid.node.KillResult
-	8,  // 30: tensorgrid.node.KillResult.key:type_name -> tensorgrid.node.StepKey
-	27, // 31: tensorgrid.node.Reports.reports:type_name -> tensorgrid.node.Report
-	8,  // 32: tensorgrid.node.Report.key:type_name -> tensorgrid.node.StepKey
-	2,  // 33: tensorgrid.node.Report.killed_for:type_name -> tensorgrid.node.Kill.Why
-	0,  // 34: tensorgrid.node.Report.cause:type_name -> tensorgrid.node.LaunchResult.Cause
-	8,  // 35: tensorgrid.node.ReportAcks.keys:type_name -> tensorgrid.node.StepKey
-	8,  // 36: tensorgrid.node.Forget.keys:type_name -> tensorgrid.node.StepKey
-	6,  // 37: tensorgrid.node.Node.Session:input_type -> tensorgrid.node.AgentMessage
-	3,  // 38: tensorgrid.node.Enroll.Join:input_type -> tensorgrid.node.JoinRequest
-	4,  // 39: tensorgrid.node.Enroll.Renew:input_type -> tensorgrid.node.RenewRequest
-	7,  // 40: tensorgrid.node.Node.Session:output_type -> tensorgrid.node.ControllerMessage
-	5,  // 41: tensorgrid.node.Enroll.Join:output_type -> tensorgrid.node.JoinResponse
-	5,  // 42: tensorgrid.node.Enroll.Renew:output_type -> tensorgrid.node.JoinResponse
-	40, // [40:43] is the sub-list for method output_type
-	37, // [37:40] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	24, // 15: tensorgrid.node.ControllerMessage.suspend:type_name -> tensorgrid.node.Suspends
+	10, // 16: tensorgrid.node.Hello.inventory:type_name -> tensorgrid.node.Inventory
+	8,  // 17: tensorgrid.node.Hello.held:type_name -> tensorgrid.node.StepKey
+	14, // 18: tensorgrid.node.Welcome.controllers:type_name -> tensorgrid.node.ControllerAddress
+	17, // 19: tensorgrid.node.LaunchBatch.launches:type_name -> tensorgrid.node.Launch
+	8,  // 20: tensorgrid.node.Launch.key:type_name -> tensorgrid.node.StepKey
+	19, // 21: tensorgrid.node.LaunchResults.results:type_name -> tensorgrid.node.LaunchResult
+	8,  // 22: tensorgrid.node.LaunchResult.key:type_name -> tensorgrid.node.StepKey
+	0,  // 23: tensorgrid.node.LaunchResult.cause:type_name -> tensorgrid.node.LaunchResult.Cause
+	21, // 24: tensorgrid.node.KillBatch.kills:type_name -> tensorgrid.node.Kill
+	8,  // 25: tensorgrid.node.Kill.key:type_name -> tensorgrid.node.StepKey
+	1,  // 26: tensorgrid.node.Kill.how:type_name -> tensorgrid.node.Kill.How
+	2,  // 27: tensorgrid.node.Kill.why:type_name -> tensorgrid.node.Kill.Why
+	23, // 28: tensorgrid.node.Limits.limits:type_name -> tensorgrid.node.StepLimit
+	8,  // 29: tensorgrid.node.StepLimit.key:type_name -> tensorgrid.node.StepKey
+	25, // 30: tensorgrid.node.Suspends.suspends:type_name -> tensorgrid.node.Suspend
+	8,  // 31: tensorgrid.node.Suspend.key:type_name -> tensorgrid.node.StepKey
+	27, // 32: tensorgrid.node.KillResults.results:type_name -> tensorgrid.node.KillResult
+	8,  // 33: tensorgrid.node.KillResult.key:type_name -> tensorgrid.node.StepKey
+	29, // 34: tensorgrid.node.Reports.reports:type_name -> tensorgrid.node.Report
+	8,  // 35: tensorgrid.node.Report.key:type_name -> tensorgrid.node.StepKey
+	2,  // 36: tensorgrid.node.Report.killed_for:type_name -> tensorgrid.node.Kill.Why
+	0,  // 37: tensorgrid.node.Report.cause:type_name -> tensorgrid.node.LaunchResult.Cause
+	8,  // 38: tensorgrid.node.ReportAcks.keys:type_name -> tensorgrid.node.StepKey
+	8,  // 39: tensorgrid.node.Forget.keys:type_name -> tensorgrid.node.StepKey
+	6,  // 40: tensorgrid.node.Node.Session:input_type -> tensorgrid.node.AgentMessage
+	3,  // 41: tensorgrid.node.Enroll.Join:input_type -> tensorgrid.node.JoinRequest
+	4,  // 42: tensorgrid.node.Enroll.Renew:input_type -> tensorgrid.node.RenewRequest
+	7,  // 43: tensorgrid.node.Node.Session:output_type -> tensorgrid.node.ControllerMessage
+	5,  // 44: tensorgrid.node.Enroll.Join:output_type -> tensorgrid.node.JoinResponse
+	5,  // 45: tensorgrid.node.Enroll.Renew:output_type -> tensorgrid.node.JoinResponse
+	43, // [43:46] is the sub-list for method output_type
+	40, // [40:43] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_nodepb_node_proto_init() }
@@ -2763,6 +2888,7 @@ func file_nodepb_node_proto_init() {
 		(*ControllerMessage_HeartbeatAck)(nil),
 		(*ControllerMessage_Forget)(nil),
 		(*ControllerMessage_Limits)(nil),
+		(*ControllerMessage_Suspend)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2770,7 +2896,7 @@ func file_nodepb_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nodepb_node_proto_rawDesc), len(file_nodepb_node_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   29,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

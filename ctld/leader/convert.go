@@ -1,11 +1,13 @@
 package leader
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/tensorgrid/tensorgrid/api/logpb"
 	"github.com/tensorgrid/tensorgrid/api/nodepb"
 	"github.com/tensorgrid/tensorgrid/conf"
+	"github.com/tensorgrid/tensorgrid/internal/hostlist"
 )
 
 // maxText bounds what an agent's words take in the log, bytes.
@@ -59,7 +61,7 @@ func SetConfig(c *conf.Config) *logpb.SetConfig {
 		KillWaitMs: c.KillWait.Milliseconds(), JobRequeue: c.JobRequeue, MaxBatchRequeue: c.MaxBatchRequeue,
 		Cluster: c.ClusterName, ReturnToService: c.ReturnToService, RequeueDelayMs: c.RequeueDelay.Milliseconds(),
 		OverTimeLimitMs: c.OverTimeLimit.Milliseconds(), JobFileAppend: c.JobFileAppend, Digest: c.Digest(),
-		MaxSubmitPerUser: c.MaxSubmitPerUser,
+		MaxSubmitPerUser: c.MaxSubmitPerUser, Sched: schedToLog(c),
 	}
 	for i := range c.Nodes {
 		n := &c.Nodes[i]
@@ -84,5 +86,51 @@ func partitionToLog(p *conf.Partition) *logpb.ConfigPartition {
 		AllowAccounts: p.AllowAccounts, DenyAccounts: p.DenyAccounts, AllowQos: p.AllowQOS,
 		OverSubscribe: p.OverSubscribe, Hidden: p.Hidden, RootOnly: p.RootOnly, SharedFs: p.SharedFS,
 		DisableRootJobs: p.DisableRootJobs, JobLeaseMs: int64(p.JobLease),
+		Qos: p.QOS, DenyQos: p.DenyQOS, PreemptMode: preemptMode(p.PreemptMode), GraceMs: p.GraceTime.Milliseconds(),
+		TresBillingWeights: p.TRESBillingWeights, ExclusiveUser: p.ExclusiveUser, Lln: p.LLN,
+		MaxCpusPerNode: p.MaxCPUsPerNode, ReqResv: p.ReqResv,
 	}
+}
+
+// schedToLog is what priority, limits, preemption and placement go by. Slurm's plugin prefixes go.
+func schedToLog(c *conf.Config) *logpb.ConfigSched {
+	out := &logpb.ConfigSched{
+		PriorityType: c.PriorityType, WeightAge: c.PriorityWeightAge, WeightAssoc: c.PriorityWeightAssoc,
+		WeightFairShare: c.PriorityWeightFairshare, WeightJobSize: c.PriorityWeightJobSize, WeightPartition: c.PriorityWeightPartition,
+		WeightQos: c.PriorityWeightQOS, WeightTres: c.PriorityWeightTRES, WeightBid: c.PriorityWeightBid,
+		MaxAgeMs: c.PriorityMaxAge, HalfLifeMs: c.PriorityDecayHalfLife, CalcPeriodMs: c.PriorityCalcPeriod,
+		FavorSmall: c.PriorityFavorSmall, PriorityFlags: c.PriorityFlags, UsageReset: c.PriorityUsageResetPeriod,
+		Dampening: c.FairShareDampeningFactor, Enforce: c.AccountingStorageEnforce,
+		PreemptType: strings.TrimPrefix(c.PreemptType, "preempt/"), PreemptMode: preemptMode(c.PreemptMode),
+		PreemptExemptMs: max(c.PreemptExemptTime, 0), PreemptParameters: c.PreemptParameters, SchedulerParameters: c.SchedulerParameters,
+		Licenses: c.Licenses, DependencyParameters: c.DependencyParameters, Topology: strings.TrimPrefix(c.TopologyPlugin, "topology/"),
+	}
+	switch out.PriorityType {
+	case "priority/multifactor":
+		out.PriorityType = "multifactor"
+	case "priority/basic":
+		out.PriorityType = "fcfs"
+	}
+	for i := range c.Switches {
+		s := &c.Switches[i]
+		below, _ := hostlist.Expand(s.Switches) // checked when the file was loaded
+		nodes, _ := hostlist.Expand(s.Nodes)
+		out.Switches = append(out.Switches, &logpb.ConfigSwitch{Name: s.Name, Switches: below, Nodes: nodes})
+	}
+	for _, size := range c.BlockSizes {
+		n, _ := strconv.ParseUint(size, 10, 16)
+		out.BlockSizes = append(out.BlockSizes, uint32(n))
+	}
+	return out
+}
+
+// preemptMode is the one word of a list that says what happens; GANG, WITHIN and PRIORITY only qualify it.
+func preemptMode(words []string) string {
+	for _, w := range words {
+		switch w = strings.ToUpper(w); w {
+		case "OFF", "CANCEL", "REQUEUE", "SUSPEND":
+			return w
+		}
+	}
+	return ""
 }

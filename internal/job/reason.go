@@ -34,4 +34,15 @@ const (
 	ReasonSystemFailure      Reason = "SystemFailure"
 	ReasonOutputFile         Reason = "OutputFile" // standard output or error could not be opened
 	ReasonFencing            Reason = "WaitingForFence"
+	ReasonReservation        Reason = "Reservation"
+	ReasonReservationDeleted Reason = "ReservationDeleted"
+	ReasonLicenses           Reason = "Licenses"
+	ReasonInvalidAccount     Reason = "InvalidAccount"
+	ReasonInvalidQOS         Reason = "InvalidQOS"
+	ReasonQOSNotAllowed      Reason = "QOSNotAllowed"
+	ReasonAccountNotAllowed  Reason = "AccountNotAllowed"
+	ReasonSchedDefer         Reason = "SchedDefer" // the round's work bound was reached before it was looked at
 )
+
+// Reasons of limits are made of parts, as Slurm's: LimitReason("QOS", "GrpCpuLimit") is QOSGrpCpuLimit.
+func LimitReason(of, limit string) Reason { return Reason(of + limit) }
