@@ -60,6 +60,18 @@ var methods = map[string]row{
 	ControllerService + "ListJoinTokens":   {operators, ClassRead},
 	ControllerService + "RevokeJoinToken":  {admins, ClassAdmin},
 
+	ControllerService + "StreamJobs":     {people, ClassRead},
+	ControllerService + "ExplainJob":     {people, ClassRead},
+	ControllerService + "ListAccounting": {people, ClassRead},
+	ControllerService + "ListShares":     {people, ClassRead},
+	ControllerService + "ListPriorities": {people, ClassRead},
+	// A coordinator may change the accounts below theirs: the state knows who is one.
+	ControllerService + "ChangeAccounting": {people, ClassAdmin},
+	// Users may delete a reservation of theirs that has the flag USER_DELETE.
+	ControllerService + "ChangeReservation": {people, ClassAdmin},
+	ControllerService + "ListReservations":  {people, ClassRead},
+	ControllerService + "ListLicenses":      {people, ClassRead},
+
 	NodeService + "Session": {nodes, classNone},
 
 	// The token in the request decides; a controller answers it on the port for users only.
