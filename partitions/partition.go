@@ -28,6 +28,16 @@ type Partition struct {
 	SharedFS      bool
 	NoRoot        bool  // DisableRootJobs
 	JobLease      int64 // of the jobs here that may be requeued; 0 = the cluster's rule, -1 = never by lease
+
+	QOS            string // whose limits hold for every job here; "" = none
+	DenyQOS        []string
+	PreemptMode    string // "" = the cluster's
+	Grace          int64
+	BillingWeights []string // TRESBillingWeights; none: CPUs are counted
+	ExclusiveUser  bool     // jobs of one user at a time on each node
+	LLN            bool     // the nodes with the fewest CPUs in use come first
+	MaxCPUsPerNode uint32   // 0 = no limit
+	ReqResv        bool     // jobs need a reservation
 }
 
 // Refusal is a refusal by rule. Code is Slurm's error name (ESLURM_...), Text its line, Why the
