@@ -273,7 +273,7 @@ func (g *generator) plan() *logpb.Command {
 			if g.pick("skip", 3) > 0 {
 				for _, i := range one(g, "on", []int{0}, []int{1}, []int{0, 1}) {
 					if i < len(s.Nodes) {
-						st.Nodes = append(st.Nodes, g.share(&s.Nodes[i]))
+						st.Nodes = append(st.Nodes, g.share(s.Nodes[i]))
 					}
 				}
 				d.Starts = append(d.Starts, st)

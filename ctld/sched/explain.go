@@ -73,8 +73,8 @@ func (p *planner) impossible(l *lane) (verdict, bool) {
 // fitsEmpty tells whether the shape fits on the candidates when they are empty.
 func (p *planner) fitsEmpty(s *shape, candidates []int) bool {
 	return s.choose(candidates, func(n int) uint32 {
-		whole := wholeRoom(&p.s.Nodes[n])
-		return s.fit(&p.s.Nodes[n], &whole)
+		whole := wholeRoom(p.s.Nodes[n])
+		return s.fit(p.s.Nodes[n], &whole)
 	}) != nil
 }
 
@@ -186,7 +186,7 @@ func (p *planner) shortage(l *lane) string {
 	withMem.gres = nil
 	var cpus, mem, all int
 	for _, n := range l.candidates {
-		node := &p.s.Nodes[n]
+		node := p.s.Nodes[n]
 		if bare.fit(node, &p.rooms[n]) == 0 {
 			continue
 		}

@@ -16,9 +16,9 @@ type pick struct {
 // prepare works out the lane's shape and the nodes that could run it. It is false, with the
 // verdict noted, when there are none.
 func (p *planner) prepare(l *lane) bool {
-	c := &p.s.Classes[l.class]
+	c := p.s.Classes[l.class]
 	if l.shape == nil {
-		sh, wrong := p.newShape(c, &p.s.Partitions[l.part])
+		sh, wrong := p.newShape(c, p.s.Partitions[l.part])
 		if wrong != "" {
 			l.candidates = []int{}
 			p.verdict(l, verdict{rank: rankNever, reason: job.ReasonBadConstraints, detail: wrong})
@@ -35,13 +35,13 @@ func (p *planner) prepare(l *lane) bool {
 func (p *planner) suitable(l *lane, up bool) []int {
 	out := []int{}
 	for _, n := range p.parts[l.part].nodes {
-		node := &p.s.Nodes[n]
+		node := p.s.Nodes[n]
 		if (node.Up || !up) && !l.shape.avoided[n] && l.shape.suits(n, node) {
 			out = append(out, n)
 		}
 	}
 	for _, n := range p.parts[l.part].nodes {
-		node := &p.s.Nodes[n]
+		node := p.s.Nodes[n]
 		if l.shape.avoided[n] && (node.Up || !up) && l.shape.suits(n, node) {
 			out = append(out, n)
 		}
@@ -54,7 +54,7 @@ func (p *planner) suitable(l *lane, up bool) []int {
 func (p *planner) choose(l *lane, limit int64) []pick {
 	for l.from < len(l.candidates) && len(l.shape.required) == 0 {
 		n := l.candidates[l.from]
-		if l.shape.fit(&p.s.Nodes[n], &p.rooms[n]) > 0 {
+		if l.shape.fit(p.s.Nodes[n], &p.rooms[n]) > 0 {
 			break
 		}
 		l.from++ // rooms only shrink during a plan
@@ -64,7 +64,7 @@ func (p *planner) choose(l *lane, limit int64) []pick {
 		end = afterward
 	}
 	return l.shape.choose(l.candidates[l.from:], func(n int) uint32 {
-		node := &p.s.Nodes[n]
+		node := p.s.Nodes[n]
 		tasks := l.shape.fit(node, &p.rooms[n])
 		for _, h := range p.holds[n] {
 			if tasks == 0 || end <= h.at {
@@ -156,7 +156,7 @@ func (p *planner) take(l *lane, picks []pick, limit int64) []job.NodeAlloc {
 	}
 	out := make([]job.NodeAlloc, len(picks))
 	for i, k := range picks {
-		node := &p.s.Nodes[k.node]
+		node := p.s.Nodes[k.node]
 		a := l.shape.demand(node, &p.rooms[k.node], k.tasks)
 		a.CPUIDs = p.takeCPUs(k.node, a.CPUs)
 		for g := range a.Gres {
@@ -186,7 +186,7 @@ func (p *planner) takeCPUs(n int, count uint32) []uint32 {
 
 // takeDevices marks the lowest free devices of a node's resource as used; nil for a resource without devices.
 func (p *planner) takeDevices(n int, a *job.GresAlloc) []uint32 {
-	node := &p.s.Nodes[n]
+	node := p.s.Nodes[n]
 	i := gresAt(node, a)
 	if node.Gres[i].Used == nil {
 		return nil

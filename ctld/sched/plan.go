@@ -64,6 +64,12 @@ func (p *planner) plan() {
 	p.out.Wake = p.wake
 }
 
+// Policy is what a site chooses. The zero value is usable.
+type Policy struct {
+	MaxStarts int // most starts in one plan; 0 = 1,000
+	Depth     int // most classes looked at; 0 = all
+}
+
 // planner is the work sheet of one plan.
 type planner struct {
 	s         *Snapshot
@@ -107,11 +113,11 @@ func newPlanner(s *Snapshot, now int64, pol Policy) *planner {
 	}
 	p.out.Base = s.Version
 	for i := range s.Nodes {
-		p.rooms[i] = freeRoom(&s.Nodes[i])
+		p.rooms[i] = freeRoom(s.Nodes[i])
 		p.byName[s.Nodes[i].Name] = i
 	}
 	for i := range s.Running {
-		r := &s.Running[i]
+		r := s.Running[i]
 		p.ends = append(p.ends, ending{at: endOf(r.End, now), allocs: r.Allocs})
 		for a := range r.Allocs {
 			if n, ok := p.byName[r.Allocs[a].Node]; ok {
@@ -248,7 +254,7 @@ func limitAfter(a, b int64) bool {
 // limitOf gives the time limit that w gets in the lane's partition. It is false, with the reason
 // noted, when the partition does not run jobs that long.
 func (p *planner) limitOf(l *lane, w *Waiting) (int64, bool) {
-	part := &p.s.Partitions[l.part]
+	part := p.s.Partitions[l.part]
 	limit, ok := TimeLimit(w.Time, w.TimeMin, part.DefaultTime, part.MaxTime)
 	if ok {
 		return limit, true

@@ -13,9 +13,9 @@ import (
 // one partition "p" over all of them.
 func cluster(n int, cpus uint32, gpus int) *Snapshot {
 	s := &Snapshot{Version: 7}
-	part := Partition{Name: "p", Up: true, Default: true, MaxTime: job.Unlimited}
+	part := &Partition{Name: "p", Up: true, Default: true, MaxTime: job.Unlimited}
 	for i := range n {
-		node := Node{Name: fmt.Sprintf("n%d", i+1), Weight: 1, Up: true, CPUs: cpus, Mem: int64(cpus) << 30,
+		node := &Node{Name: fmt.Sprintf("n%d", i+1), Weight: 1, Up: true, CPUs: cpus, Mem: int64(cpus) << 30,
 			FreeCPUs: cpus, FreeMem: int64(cpus) << 30, CPUUsed: make([]bool, cpus), TmpDisk: 1 << 30}
 		if gpus > 0 {
 			node.Gres = []Gres{{Name: "gpu", Type: "a100", Total: uint64(gpus), Used: make([]bool, gpus)}}
@@ -23,13 +23,13 @@ func cluster(n int, cpus uint32, gpus int) *Snapshot {
 		s.Nodes = append(s.Nodes, node)
 		part.Nodes = append(part.Nodes, i)
 	}
-	s.Partitions = []Partition{part}
+	s.Partitions = []*Partition{part}
 	return s
 }
 
 // run lets a job hold CPUs, memory and devices of a node until end.
 func (s *Snapshot) run(id uint32, n int, cpus uint32, gpus int, end int64) {
-	node := &s.Nodes[n]
+	node := s.Nodes[n]
 	a := job.NodeAlloc{Node: node.Name, CPUs: cpus, Mem: int64(cpus) << 30}
 	a.CPUIDs = lowest(node.CPUUsed, uint64(cpus))
 	node.FreeCPUs -= cpus
@@ -40,12 +40,12 @@ func (s *Snapshot) run(id uint32, n int, cpus uint32, gpus int, end int64) {
 		a.Gres = []job.GresAlloc{{Name: g.Name, Type: g.Type, Count: uint64(gpus), Index: lowest(g.Used, uint64(gpus))}}
 		g.Taken += uint64(gpus)
 	}
-	s.Running = append(s.Running, Running{JobID: id, Partition: "p", End: end, Allocs: []job.NodeAlloc{a}})
+	s.Running = append(s.Running, &Running{JobID: id, Partition: "p", End: end, Allocs: []job.NodeAlloc{a}})
 }
 
 // wait adds a class of one shape with these waiting records.
 func (s *Snapshot) wait(key string, spec job.Spec, w ...Waiting) {
-	s.Classes = append(s.Classes, Class{Key: key, Spec: &spec, Waiting: slices.Values(w), Count: len(w)})
+	s.Classes = append(s.Classes, &Class{Key: key, Mixed: true, Spec: &spec, Waiting: slices.Values(w), Count: len(w)})
 }
 
 func one(id uint32) Waiting {
@@ -193,7 +193,7 @@ func TestDetailSaysWhatIsMissing(t *testing.T) {
 
 func TestRank(t *testing.T) {
 	s := cluster(1, 2, 0)
-	s.Partitions = append(s.Partitions, Partition{Name: "top", Up: true, Tier: 5, Nodes: []int{0}, MaxTime: job.Unlimited})
+	s.Partitions = append(s.Partitions, &Partition{Name: "top", Up: true, Tier: 5, Nodes: []int{0}, MaxTime: job.Unlimited})
 	s.wait("a", job.Spec{}, Waiting{JobID: 1, Priority: 9}, Waiting{JobID: 2, Priority: 5})
 	s.wait("b", job.Spec{MinNodes: 1}, Waiting{JobID: 3, Priority: 7})
 	s.wait("c", job.Spec{Partition: "top"}, Waiting{JobID: 4, Priority: 1})
@@ -205,7 +205,7 @@ func TestRank(t *testing.T) {
 func TestSeveralPartitions(t *testing.T) {
 	s := cluster(2, 1, 0)
 	s.Partitions[0].Nodes = []int{0}
-	s.Partitions = append(s.Partitions, Partition{Name: "q", Up: true, Nodes: []int{1}, MaxTime: job.Unlimited})
+	s.Partitions = append(s.Partitions, &Partition{Name: "q", Up: true, Nodes: []int{1}, MaxTime: job.Unlimited})
 	w := one(1)
 	w.Tasks, w.Limit = job.NewSet(0, 1, 2), -1
 	s.wait("a", job.Spec{Partition: "p,q"}, w, one(2))

@@ -16,11 +16,11 @@ func drawSnapshot(t *rapid.T) *Snapshot {
 	cpus := uint32(rapid.IntRange(1, 6).Draw(t, "cpus"))
 	s := cluster(rapid.IntRange(1, 5).Draw(t, "nodes"), cpus, rapid.IntRange(0, 3).Draw(t, "gpus"))
 	if rapid.Bool().Draw(t, "second partition") {
-		s.Partitions = append(s.Partitions, Partition{Name: "q", Up: true, Tier: uint32(rapid.IntRange(0, 1).Draw(t, "tier")),
+		s.Partitions = append(s.Partitions, &Partition{Name: "q", Up: true, Tier: uint32(rapid.IntRange(0, 1).Draw(t, "tier")),
 			Nodes: s.Partitions[0].Nodes[:1], MaxTime: 3600000})
 	}
 	for i := range s.Nodes {
-		n := &s.Nodes[i]
+		n := s.Nodes[i]
 		n.Weight = uint32(rapid.IntRange(0, 2).Draw(t, "weight"))
 		n.Up = rapid.IntRange(0, 5).Draw(t, "up") > 0
 		for n.FreeCPUs > 0 && rapid.Bool().Draw(t, "run") {
@@ -98,8 +98,8 @@ func TestPlanKeepsToWhatIsFree(t *testing.T) {
 
 // use takes an allocation out of the snapshot and fails when it is not there.
 func use(t *rapid.T, s *Snapshot, a *job.NodeAlloc) {
-	i := slices.IndexFunc(s.Nodes, func(n Node) bool { return n.Name == a.Node })
-	n := &s.Nodes[i]
+	i := slices.IndexFunc(s.Nodes, func(n *Node) bool { return n.Name == a.Node })
+	n := s.Nodes[i]
 	if !n.Up || a.CPUs == 0 || a.CPUs > n.FreeCPUs || a.Mem > n.FreeMem || int(a.CPUs) != len(a.CPUIDs) || a.Tasks == 0 {
 		t.Fatalf("%+v does not fit on %+v", a, n)
 	}
@@ -152,7 +152,7 @@ func TestBackfillDoesNotDelay(t *testing.T) {
 					continue
 				}
 				for _, a := range e.allocs {
-					rooms[p.byName[a.Node]].more(&s.Nodes[p.byName[a.Node]], &a)
+					rooms[p.byName[a.Node]].more(s.Nodes[p.byName[a.Node]], &a)
 				}
 			}
 			fits := false
@@ -160,7 +160,7 @@ func TestBackfillDoesNotDelay(t *testing.T) {
 				l := &lane{class: c, part: i}
 				p.prepare(l)
 				fits = fits || l.shape.choose(l.candidates, func(n int) uint32 {
-					return l.shape.fit(&s.Nodes[n], &rooms[n])
+					return l.shape.fit(s.Nodes[n], &rooms[n])
 				}) != nil
 			}
 			if !fits {

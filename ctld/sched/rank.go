@@ -59,7 +59,7 @@ func (q *lanes) compare(a, b *lane) int {
 func (p *planner) rank() *lanes {
 	q := &lanes{p: p}
 	for c := range p.s.Classes {
-		class := &p.s.Classes[c]
+		class := p.s.Classes[c]
 		where := p.partitionsOf(class.Spec)
 		var taken map[uint32]int
 		if len(where) > 1 {
@@ -110,7 +110,7 @@ func (p *planner) partitionsOf(spec *job.Spec) []int {
 
 // shut tells why partition i starts no job of this shape, whatever is free.
 func (p *planner) shut(i int, spec *job.Spec) (verdict, bool) {
-	part := &p.s.Partitions[i]
+	part := p.s.Partitions[i]
 	nodes := spec.MinNodes
 	if spec.NTasks > 0 { // nodes without a task are never asked for
 		nodes = min(nodes, spec.NTasks)

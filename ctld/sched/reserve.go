@@ -65,7 +65,7 @@ func (p *planner) shadow(l *lane) *hold {
 	at := func(ended int) ([]pick, []room) {
 		rooms := p.after(ended)
 		return l.shape.choose(l.candidates, func(n int) uint32 {
-			return l.shape.fit(&p.s.Nodes[n], &rooms[n])
+			return l.shape.fit(p.s.Nodes[n], &rooms[n])
 		}), rooms
 	}
 	first := sort.Search(len(p.ends), func(i int) bool {
@@ -83,7 +83,7 @@ func (p *planner) shadow(l *lane) *hold {
 	picks, rooms := at(ended)
 	h := &hold{job: l.head.JobID, at: when}
 	for _, k := range picks {
-		node := &p.s.Nodes[k.node]
+		node := p.s.Nodes[k.node]
 		a := l.shape.demand(node, &rooms[k.node], k.tasks)
 		rooms[k.node].less(node, &a, l.shape.exclusive)
 		h.nodes, h.rooms = append(h.nodes, k.node), append(h.rooms, rooms[k.node])
@@ -100,7 +100,7 @@ func (p *planner) after(ended int) []room {
 	for _, e := range p.ends[:ended] {
 		for a := range e.allocs {
 			if n, ok := p.byName[e.allocs[a].Node]; ok {
-				rooms[n].more(&p.s.Nodes[n], &e.allocs[a])
+				rooms[n].more(p.s.Nodes[n], &e.allocs[a])
 			}
 		}
 	}

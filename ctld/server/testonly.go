@@ -60,7 +60,9 @@ func earliest(view state.Viewer, spec *job.Spec, id uint32, now time.Time) (sche
 	snap := *view.Sched()
 	snap.Nodes = slices.Clone(snap.Nodes)
 	for i := range snap.Nodes {
-		n := &snap.Nodes[i]
+		free := *snap.Nodes[i]
+		n := &free
+		snap.Nodes[i] = n
 		n.CPUUsed = slices.Clone(n.CPUUsed)
 		n.Gres = slices.Clone(n.Gres)
 		for k := range n.Gres {
@@ -68,7 +70,7 @@ func earliest(view state.Viewer, spec *job.Spec, id uint32, now time.Time) (sche
 		}
 	}
 	running := slices.Clone(snap.Running)
-	slices.SortStableFunc(running, func(a, b sched.Running) int { return cmp.Compare(endOf(a), endOf(b)) })
+	slices.SortStableFunc(running, func(a, b *sched.Running) int { return cmp.Compare(endOf(a), endOf(b)) })
 	one := *spec
 	one.Array, one.Hold, one.Begin, one.Dependency = "", false, 0, ""
 	at := max(now.UnixMilli(), spec.Begin)
@@ -76,7 +78,7 @@ func earliest(view state.Viewer, spec *job.Spec, id uint32, now time.Time) (sche
 	group := max(1, (len(running)+maxTries-1)/maxTries)
 	for {
 		snap.Running = running
-		snap.Classes = []sched.Class{{Key: "test", Spec: &one, Count: 1, Waiting: just(sched.Waiting{
+		snap.Classes = []*sched.Class{{Key: "test", Mixed: true, Spec: &one, Count: 1, Waiting: just(sched.Waiting{
 			JobID: id, Priority: 1, Submit: at, Time: spec.TimeLimit, TimeMin: spec.TimeMin, Limit: -1,
 		})}}
 		if plan := sched.Plan(&snap, at, sched.Policy{MaxStarts: 1}); len(plan.Starts) > 0 {
@@ -99,7 +101,7 @@ func earliest(view state.Viewer, spec *job.Spec, id uint32, now time.Time) (sche
 
 const never = int64(1) << 62
 
-func endOf(r sched.Running) int64 {
+func endOf(r *sched.Running) int64 {
 	if r.End <= 0 {
 		return never
 	}
@@ -111,13 +113,13 @@ func just(w sched.Waiting) iter.Seq[sched.Waiting] {
 }
 
 // free gives back on the copy what a run holds.
-func free(snap *sched.Snapshot, r sched.Running) {
+func free(snap *sched.Snapshot, r *sched.Running) {
 	for _, a := range r.Allocs {
-		i := slices.IndexFunc(snap.Nodes, func(n sched.Node) bool { return n.Name == a.Node })
+		i := slices.IndexFunc(snap.Nodes, func(n *sched.Node) bool { return n.Name == a.Node })
 		if i < 0 {
 			continue
 		}
-		n := &snap.Nodes[i]
+		n := snap.Nodes[i]
 		n.FreeCPUs = min(n.FreeCPUs+a.CPUs, n.CPUs)
 		n.FreeMem = min(n.FreeMem+a.Mem, n.Mem)
 		if r.Exclusive {

@@ -96,9 +96,9 @@ type schedCache struct {
 	mu    sync.Mutex
 	usage uint64
 	made  bool
-	nodes []sched.Node
-	parts []sched.Partition
-	runs  []sched.Running
+	nodes []*sched.Node
+	parts []*sched.Partition
+	runs  []*sched.Running
 }
 
 // Sched is the planner's snapshot of this view.
@@ -111,7 +111,7 @@ func (v *View) Sched() *sched.Snapshot {
 	return v.snap
 }
 
-func (c *schedCache) get(t *tables) ([]sched.Node, []sched.Partition, []sched.Running) {
+func (c *schedCache) get(t *tables) ([]*sched.Node, []*sched.Partition, []*sched.Running) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.made && c.usage == t.usage {
@@ -124,12 +124,12 @@ func (c *schedCache) get(t *tables) ([]sched.Node, []sched.Partition, []sched.Ru
 	return nodes, parts, runs
 }
 
-func (t *tables) schedClasses() []sched.Class {
-	list := make([]sched.Class, 0, t.classes.Len())
+func (t *tables) schedClasses() []*sched.Class {
+	list := make([]*sched.Class, 0, t.classes.Len())
 	t.classes.Scan(func(_ string, c *class) bool {
 		number := c.number
-		list = append(list, sched.Class{
-			Key: c.key, Spec: c.spec, Avoid: c.avoid, Count: c.count,
+		list = append(list, &sched.Class{
+			Key: c.key, Mixed: true, Spec: c.spec, Avoid: c.avoid, Count: c.count,
 			Waiting: func(yield func(sched.Waiting) bool) {
 				t.eachWaiting(number, func(j *Job) bool { return yield(t.schedWaiting(j)) })
 			},
@@ -141,16 +141,16 @@ func (t *tables) schedClasses() []sched.Class {
 
 func (t *tables) schedWaiting(j *Job) sched.Waiting {
 	return sched.Waiting{
-		JobID: j.ID, Run: j.Run, Revision: j.Revision, Priority: j.Priority, Submit: j.Submit, Begin: notBefore(j),
+		JobID: j.ID, Run: j.Run, Revision: j.Revision, Held: j.Priority == 0, Priority: j.Priority, Submit: j.Submit, Begin: notBefore(j),
 		Time: j.Spec.TimeLimit, TimeMin: j.Spec.TimeMin, Tasks: j.Waiting,
 		Limit: t.arrayRoom(j), Blocked: t.blocked(j),
 	}
 }
 
-func (t *tables) schedNodes() []sched.Node {
-	list := make([]sched.Node, 0, t.nodes.Len())
+func (t *tables) schedNodes() []*sched.Node {
+	list := make([]*sched.Node, 0, t.nodes.Len())
 	for n := range t.Nodes() {
-		s := sched.Node{
+		s := &sched.Node{
 			Name: n.Name, Weight: n.Weight, Up: n.Usable(),
 			CPUs: n.Config.CPUs, Mem: n.Config.Mem, TmpDisk: n.Config.TmpDisk, Features: n.Features,
 			FreeCPUs: n.Config.CPUs - min(n.CPUsAlloc, n.Config.CPUs), FreeMem: max(0, n.Config.Mem-n.MemAlloc),
@@ -189,10 +189,10 @@ func count1(set []bool) (n int) {
 	return n
 }
 
-func (t *tables) schedPartitions() []sched.Partition {
-	list := make([]sched.Partition, 0, len(t.parts.list))
+func (t *tables) schedPartitions() []*sched.Partition {
+	list := make([]*sched.Partition, 0, len(t.parts.list))
 	for i, p := range t.parts.list {
-		list = append(list, sched.Partition{
+		list = append(list, &sched.Partition{
 			Name: p.Name, Nodes: t.parts.nodes[i], Up: p.State == "UP" || p.State == "DRAIN", Tier: p.PriorityTier,
 			MaxTime: p.MaxTime, DefaultTime: t.usualTime(p), MinNodes: p.MinNodes, MaxNodes: p.MaxNodes,
 			DefMemPerNode: p.DefMemPerNode, DefMemPerCPU: p.DefMemPerCPU,
@@ -203,10 +203,10 @@ func (t *tables) schedPartitions() []sched.Partition {
 	return list
 }
 
-func (t *tables) schedRunning() []sched.Running {
-	list := make([]sched.Running, 0, t.active.Len())
+func (t *tables) schedRunning() []*sched.Running {
+	list := make([]*sched.Running, 0, t.active.Len())
 	for j := range t.Active() {
-		r := sched.Running{JobID: j.ID, Partition: j.Partition, End: j.End, Exclusive: j.Alone, Allocs: j.Allocs}
+		r := &sched.Running{JobID: j.ID, Partition: j.Partition, End: j.End, Exclusive: j.Alone, Allocs: j.Allocs}
 		if slices.Contains(j.Done, true) {
 			r.Allocs = nil
 			for i := range j.Allocs {
