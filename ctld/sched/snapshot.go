@@ -6,9 +6,11 @@ package sched
 import (
 	"iter"
 
+	"github.com/tensorgrid/tensorgrid/accounting"
 	"github.com/tensorgrid/tensorgrid/ctld/sched/place"
 	"github.com/tensorgrid/tensorgrid/ctld/sched/priority"
 	"github.com/tensorgrid/tensorgrid/internal/job"
+	"github.com/tensorgrid/tensorgrid/partitions"
 )
 
 // Node and Gres are the placing package's: a node's capacity and what is free now.
@@ -20,19 +22,22 @@ type (
 // Snapshot is what Plan works on. It is immutable; what did not change between two snapshots is the same pointer.
 // Times are Unix ms, durations ms, memory bytes.
 type Snapshot struct {
-	Version    uint64
-	Capacity   uint64           // grows whenever anything that could let a waiting job start has changed
-	Layout     uint64           // changes with the set or order of Nodes and Partitions, topology and configuration: caches by index are void
-	Nodes      []*place.Node    // configuration order
-	Partitions []*Partition     // configuration order
-	Classes    []*Class         // waiting jobs by class, sorted by key
-	Promised   []Promised       // waiting jobs that hold a promise, ascending by job id
-	Running    []*Running       // ascending by job id
-	Licenses   []License        // by name
-	Topology   *place.Topology  // nil = flat
-	Priority   *priority.Params // nil: Waiting.Priority ranks, as states below the scheduler's level have it
-	Cluster    priority.Cluster
-	Shares     func(assoc uint32) float64 // fair-share factor of an association; nil = all 1
+	Version      uint64
+	Capacity     uint64                    // grows whenever anything that could let a waiting job start has changed
+	Layout       uint64                    // changes with the set or order of Nodes and Partitions, topology and configuration: caches by index are void
+	Nodes        []*place.Node             // configuration order
+	Partitions   []*Partition              // configuration order
+	Classes      []*Class                  // waiting jobs by class, sorted by key
+	Promised     []Promised                // waiting jobs that hold a promise, ascending by job id
+	Running      []*Running                // ascending by job id
+	Reservations []*partitions.Reservation // by name
+	Licenses     []License                 // by name
+	Topology     *place.Topology           // nil = flat
+	Rules        *partitions.Rules         // nil: nothing is enforced
+	Use          partitions.Lookup         // use and usage at the moment of the snapshot; nil with nil Rules
+	Priority     *priority.Params          // nil: Waiting.Priority ranks, as states below the scheduler's level have it
+	Cluster      priority.Cluster
+	Shares       func(assoc uint32) float64 // fair-share factor of an association; nil = all 1
 }
 
 // Partition is what Plan needs to know of a partition. Nodes are indexes into Snapshot.Nodes, ascending.
@@ -60,6 +65,7 @@ type Partition struct {
 	QOS            string // partition QOS, "" = none
 	PreemptMode    string // "" = the cluster's; OFF: its runs are no victims
 	Grace          int64
+	Billing        *accounting.Weights // nil: CPUs
 }
 
 // License is a license of the cluster. What reservations keep of it is the planner's to work out.
