@@ -12,7 +12,7 @@ export CGO_ENABLED ?= 0
 
 MAINS := grid:./cli gctld:./ctld gnoded:./nodeagent gnode-launch:./nodeagent/launcher gstepd:./nodeagent/stepd
 BINS  := $(foreach m,$(MAINS),$(BIN)/$(firstword $(subst :, ,$(m))))
-LINKS := gsub gqueue gcancel ginfo gacct gctl sbatch squeue scancel sinfo sacct scontrol
+LINKS := gsub gqueue gcancel ginfo gacct gctl gacctmgr gshare gprio sbatch squeue scancel sinfo sacct scontrol sacctmgr sshare sprio
 
 .PHONY: help build test race lint proto man sim e2e robust robust-failover robust-agent robust-members robust-security bench bench-submit bench-launch bench-slurm-install cover fuzz demo install check clean need-go
 

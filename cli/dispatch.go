@@ -8,11 +8,14 @@ import (
 
 	"github.com/tensorgrid/tensorgrid/cli/demo"
 	"github.com/tensorgrid/tensorgrid/cli/gacct"
+	"github.com/tensorgrid/tensorgrid/cli/gacctmgr"
 	"github.com/tensorgrid/tensorgrid/cli/gcancel"
 	"github.com/tensorgrid/tensorgrid/cli/gctl"
 	"github.com/tensorgrid/tensorgrid/cli/getopt"
 	"github.com/tensorgrid/tensorgrid/cli/ginfo"
+	"github.com/tensorgrid/tensorgrid/cli/gprio"
 	"github.com/tensorgrid/tensorgrid/cli/gqueue"
+	"github.com/tensorgrid/tensorgrid/cli/gshare"
 	"github.com/tensorgrid/tensorgrid/cli/gsub"
 	"github.com/tensorgrid/tensorgrid/cli/program"
 	"github.com/tensorgrid/tensorgrid/cli/up"
@@ -32,6 +35,9 @@ var commands = []command{
 	{"ginfo", "sinfo", ginfo.Main, ginfo.Manual},
 	{"gacct", "sacct", gacct.Main, gacct.Manual},
 	{"gctl", "scontrol", gctl.Main, gctl.Manual},
+	{"gacctmgr", "sacctmgr", gacctmgr.Main, gacctmgr.Manual},
+	{"gshare", "sshare", gshare.Main, gshare.Manual},
+	{"gprio", "sprio", gprio.Main, gprio.Manual},
 }
 
 func find(name string) *command {
@@ -74,7 +80,7 @@ func manual() *getopt.Manual {
 		Options: up.Options(),
 		Example: "grid up --nodes 4 --sim a100:4",
 		Exit:    []string{"That of the command; 255 when it is not known."},
-		SeeAlso: []string{"gsub(1)", "gqueue(1)", "gcancel(1)", "ginfo(1)", "gacct(1)", "gctl(1)", "grid.conf(5)"},
+		SeeAlso: []string{"gsub(1)", "gqueue(1)", "gcancel(1)", "ginfo(1)", "gacct(1)", "gctl(1)", "gacctmgr(1)", "gshare(1)", "gprio(1)", "grid.conf(5)"},
 	}
 	s := getopt.Section{Title: "COMMANDS"}
 	for _, c := range commands {

@@ -45,6 +45,11 @@ type fake struct {
 	// catchUp: how often the last controller is asked after until it has caught up.
 	catchUp int
 	cut     string // what is wrong with a backup: once, end, bytes
+
+	accounting map[string][]*ctldpb.AccountingRow // entity -> what a list of it gives
+	changes    []*ctldpb.ChangeAccountingRequest
+	changed    []string // what a change says
+	policy     string   // of priorities
 }
 
 func newFake() *fake {

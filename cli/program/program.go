@@ -33,6 +33,7 @@ type Env struct {
 	UID     uint32
 	Now     func() time.Time
 	Sleep   func(time.Duration)
+	After   func(time.Duration) <-chan time.Time // nil = time.After
 
 	StdinTerminal  bool
 	StdoutTerminal bool
@@ -59,6 +60,14 @@ func (e *Env) Lookup(name string) (string, bool) {
 func (e *Env) Getenv(name string) string {
 	v, _ := e.Lookup(name)
 	return v
+}
+
+// Timer gives a channel that fires once d has passed.
+func (e *Env) Timer(d time.Duration) <-chan time.Time {
+	if e.After != nil {
+		return e.After(d)
+	}
+	return time.After(d)
 }
 
 // ByGName tells whether the command was called under its own name, not Slurm's.

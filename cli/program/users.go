@@ -31,3 +31,16 @@ func UserID(name string) (uint32, bool) {
 	n, err := strconv.ParseUint(f[2], 10, 32)
 	return uint32(n), err == nil
 }
+
+// UserName gives the name of a uid, or its digits when it has none here.
+func UserName(uid uint32) string {
+	id := strconv.FormatUint(uint64(uid), 10)
+	if u, err := user.LookupId(id); err == nil {
+		return u.Username
+	}
+	out, err := exec.Command("getent", "passwd", id).Output()
+	if name, _, found := strings.Cut(string(out), ":"); err == nil && found && name != "" {
+		return name
+	}
+	return id
+}

@@ -10,6 +10,7 @@ import (
 // Names are the commands that this program is, by their own name, with Slurm's.
 var Names = []struct{ Own, Slurm string }{
 	{"gsub", "sbatch"}, {"gqueue", "squeue"}, {"gcancel", "scancel"}, {"ginfo", "sinfo"}, {"gacct", "sacct"}, {"gctl", "scontrol"},
+	{"gacctmgr", "sacctmgr"}, {"gshare", "sshare"}, {"gprio", "sprio"},
 }
 
 // InstallLinks makes dir with a link to this program for every name. A file of another kind is never replaced.
