@@ -31,13 +31,14 @@ const (
 	EventResume                        // its processes go on
 	EventRelease                       // a hold is lifted
 	EventNodesDone                     // the last node has nothing of the run alive any more
+	EventReservationGone               // the reservation that it waited for is gone: held
 	eventCount
 )
 
 var eventNames = [eventCount]string{
 	"Start", "Launched", "LaunchFailedNode", "LaunchFailedHold", "LaunchFailedUser", "Completed", "Failed", "OutOfMemory",
 	"Cancel", "TimeLimit", "NodeFail", "Preempt", "BootFail", "Deadline", "Requeue", "RequeueHold", "SpecialExit",
-	"Suspend", "Resume", "Release", "NodesDone",
+	"Suspend", "Resume", "Release", "NodesDone", "ReservationGone",
 }
 
 // String is the event's name in LIFECYCLE.md.
@@ -54,7 +55,7 @@ type Phase uint8
 // The phases.
 const (
 	PhaseWaiting   Phase = iota // PENDING, holds nothing
-	PhaseHeld                   // PENDING with REQUEUE_HOLD or SPECIAL_EXIT
+	PhaseHeld                   // PENDING with REQUEUE_HOLD, SPECIAL_EXIT or RESV_DEL_HOLD
 	PhaseReturning              // PENDING, nodes still clean up after the run before
 	PhaseStarting               // RUNNING with CONFIGURING
 	PhaseRunning                // RUNNING
@@ -105,7 +106,7 @@ func (p Phase) HoldsNodes() bool {
 }
 
 const (
-	heldFlags = RequeueHold | SpecialExit
+	heldFlags = RequeueHold | SpecialExit | ResvDelHold
 	// runFlags belong to one run and end with it.
 	runFlags = Configuring | Stopped | Signaling | Resizing | StageOut
 )
@@ -172,6 +173,7 @@ var lifecycle = []row{
 	{EventResume, []Phase{PhaseSuspended}, step{to: Running}},
 	{EventRelease, []Phase{PhaseWaiting, PhaseHeld, PhaseReturning}, step{keep: true, clear: heldFlags}},
 	{EventNodesDone, []Phase{PhaseReturning, PhaseCleaning}, step{keep: true, clear: Completing | Requeued}},
+	{EventReservationGone, []Phase{PhaseWaiting, PhaseHeld, PhaseReturning}, step{keep: true, set: ResvDelHold}},
 }
 
 // transitions is lifecycle by phase and event; nil where the event cannot happen.

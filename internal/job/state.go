@@ -38,10 +38,13 @@ const (
 	LaunchFailed
 )
 
+// ResvDelHold: held because the reservation that it waited for is gone.
+const ResvDelHold Flags = 1 << 28
+
 // Slurm's flags that no job here ever has: a question for them finds no job, and is not refused.
 const (
 	requeueFed Flags = 1 << (27 + iota)
-	resvDelHold
+	_
 	powerUpNode
 	reconfigFail
 	expediting
@@ -61,7 +64,7 @@ var flagNames = []struct {
 	{RequeueHold, "REQUEUE_HOLD", "RH"}, {SpecialExit, "SPECIAL_EXIT", "SE"}, {Requeued, "REQUEUED", "RQ"},
 	{Resizing, "RESIZING", "RS"}, {Revoked, "REVOKED", "RV"}, {StageOut, "STAGE_OUT", "SO"},
 	{Signaling, "SIGNALING", "SI"}, {LaunchFailed, "LAUNCH_FAILED", "LF"},
-	{requeueFed, "REQUEUE_FED", "RF"}, {resvDelHold, "RESV_DEL_HOLD", "RD"}, {powerUpNode, "POWER_UP_NODE", "POWER_UP_NODE"},
+	{requeueFed, "REQUEUE_FED", "RF"}, {ResvDelHold, "RESV_DEL_HOLD", "RD"}, {powerUpNode, "POWER_UP_NODE", "POWER_UP_NODE"},
 	{reconfigFail, "RECONFIG_FAIL", "RECONFIG_FAIL"}, {expediting, "EXPEDITING", "EXPEDITING"},
 }
 
