@@ -316,3 +316,6 @@ const (
 func (d *DB) Counts() (accounts, users, associations, qos int) {
 	return len(d.accounts), len(d.users), len(d.assocs), len(d.qos)
 }
+
+// OfUser is every association of a user, by account and partition.
+func (d *DB) OfUser(user string) iter.Seq[*Association] { return slices.Values(d.ofUser(user)) }

@@ -151,3 +151,12 @@ func multiplyDivide(a, b, c int64) int64 {
 	}
 	return int64(q)
 }
+
+// Add is a+b of numbers that are not negative; it stops at the largest int64.
+func Add(a, b int64) int64 { return addSaturating(a, b) }
+
+// Multiply is a*b, likewise.
+func Multiply(a, b int64) int64 { return multiplySaturating(a, b) }
+
+// Scale is n times a factor in 10^-6, rounded down, likewise.
+func Scale(n, factor int64) int64 { return multiplyDivide(n, factor, billingUnit) }

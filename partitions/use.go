@@ -15,6 +15,8 @@ type Use struct {
 	TRES         accounting.TRES // held
 	EndTRES      accounting.TRES // of jobs with a time limit: sum of TRES times the minute of their end
 	Endless      accounting.TRES // held by jobs without a time limit
+	End          int64           // of jobs with a time limit: sum of the minutes of their ends
+	EndlessJobs  int64           // running without a time limit
 	Nodes        *NodeCount      // nil: distinct nodes are not counted for this entity
 }
 
@@ -36,7 +38,9 @@ func (u Use) Plus(c *Claim) Use {
 	u.TRES = u.TRES.Plus(c.TRES)
 	if c.Limit < 0 {
 		u.Endless = u.Endless.Plus(c.TRES)
+		u.EndlessJobs++
 	} else {
+		u.End += c.endMinute()
 		u.EndTRES = u.EndTRES.Plus(c.TRES.Times(c.endMinute()))
 	}
 	u.Nodes = u.Nodes.with(c.Nodes, 1)
@@ -49,7 +53,9 @@ func (u Use) Minus(c *Claim) Use {
 	u.TRES = u.TRES.Minus(c.TRES)
 	if c.Limit < 0 {
 		u.Endless = u.Endless.Minus(c.TRES)
+		u.EndlessJobs = max(u.EndlessJobs-1, 0)
 	} else {
+		u.End = max(u.End-c.endMinute(), 0)
 		u.EndTRES = u.EndTRES.Minus(c.TRES.Times(c.endMinute()))
 	}
 	u.Nodes = u.Nodes.with(c.Nodes, -1)
@@ -69,6 +75,11 @@ func (u Use) RunMinutes(name string, now int64) (n int64, endless bool) {
 	without, _ := u.Endless.Get(name)
 	end, _ := u.EndTRES.Get(name)
 	return max(end-(held-without)*(now/minute), 0), without > 0
+}
+
+// RunWall is how many minutes the running jobs will still run until their limits; endless tells that one has none.
+func (u Use) RunWall(now int64) (n int64, endless bool) {
+	return max(u.End-(u.Jobs-u.EndlessJobs)*(now/minute), 0), u.EndlessJobs > 0
 }
 
 // NodeCount counts how many jobs are on each node, so that a node with two of them is one node. It is immutable.
