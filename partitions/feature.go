@@ -323,3 +323,7 @@ func (p *featureParser) term(depth int) (*featureExpr, error) {
 	}
 	return &featureExpr{name: p.text[start:p.pos]}, nil
 }
+
+// Plain tells that the constraint asks the same of each node and nothing of the nodes together. A nil
+// one does.
+func (f *Feature) Plain() bool { return f == nil || len(f.choices) == 0 && len(f.counts) == 0 }
