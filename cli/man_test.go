@@ -59,7 +59,7 @@ func TestHelp(t *testing.T) {
 			}
 		}
 		for line := range strings.Lines(help) {
-			if len(line) > 160 {
+			if len(strings.TrimSuffix(line, "\n")) > 80 {
 				t.Errorf("%s --help: a line of %d bytes: %s", m.Name, len(line), line)
 			}
 		}

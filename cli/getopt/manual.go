@@ -28,7 +28,11 @@ type Section struct {
 // Item is a paragraph, or the entry of a list when it has a Term.
 type Item struct{ Term, Text string }
 
-const helpColumn = 34
+// Help is laid out for a terminal of 80 columns.
+const (
+	helpColumn = 34
+	helpWidth  = 80
+)
 
 // confFile is where the configuration is when no variable says so.
 const confFile = "/etc/tensorgrid/grid.conf"
@@ -41,7 +45,11 @@ func (m *Manual) Usage(name string) string {
 		if i > 0 {
 			lead = "       "
 		}
-		fmt.Fprintf(&b, "%s%s %s\n", lead, name, s)
+		lines := wrap(s, helpWidth-len(lead)-len(name)-1)
+		fmt.Fprintf(&b, "%s%s %s\n", lead, name, lines[0])
+		for _, l := range lines[1:] {
+			fmt.Fprintf(&b, "%*s%s\n", len(lead)+len(name)+3, "", l)
+		}
 	}
 	return b.String()
 }
@@ -67,7 +75,7 @@ func (m *Manual) Help(name string) string {
 			helpLine(&b, "  "+it.Term, it.Text)
 		}
 	}
-	fmt.Fprintf(&b, "\nThe configuration is the file that GRID_CONF names, else %s.\n", confFile)
+	fmt.Fprintf(&b, "\nConfiguration: the file that GRID_CONF names, else %s.\n", confFile)
 	fmt.Fprintf(&b, "Example: %s\n", strings.Replace(m.Example, m.Name, name, 1))
 	return b.String()
 }
@@ -75,10 +83,32 @@ func (m *Manual) Help(name string) string {
 // helpLine puts the text beside the head, or below one that is too long.
 func helpLine(b *strings.Builder, head, text string) {
 	if len(head) > helpColumn-2 {
-		fmt.Fprintf(b, "%s\n%*s%s\n", head, helpColumn, "", text)
-		return
+		for i, l := range wrap(strings.TrimSpace(head), helpWidth-8) {
+			fmt.Fprintf(b, "%*s%s\n", len(head)-len(strings.TrimLeft(head, " "))+4*min(i, 1), "", l)
+		}
+		head = ""
 	}
-	fmt.Fprintf(b, "%-*s%s\n", helpColumn, head, text)
+	for _, l := range wrap(text, helpWidth-helpColumn) {
+		fmt.Fprintf(b, "%-*s%s\n", helpColumn, head, l)
+		head = ""
+	}
+}
+
+// wrap cuts a text at blanks into lines of at most width; a longer word stays whole.
+func wrap(text string, width int) []string {
+	var lines []string
+	line := ""
+	for word := range strings.FieldsSeq(text) {
+		if line != "" && len(line)+1+len(word) > width {
+			lines = append(lines, line)
+			line = ""
+		}
+		if line != "" {
+			line += " "
+		}
+		line += word
+	}
+	return append(lines, line)
 }
 
 // label is "-n, --ntasks=N", aligned for a list.
