@@ -98,6 +98,9 @@ func (p *Params) Part(c *Cluster, j *Job) Part {
 	return Part{p: p, static: p.static(c, j, &t), fixed: j.Fixed, cpus: float64(max(j.CPUs, 1)), run: p.run(j), limit: j.Limit, deadline: j.Deadline}
 }
 
+// Run is the run time that the order counts with, in ms: the limit, or the corrected estimate.
+func (t *Part) Run() float64 { return t.run }
+
 // Key is the key at now of a job of the part's class that was submitted and accrues since the given times.
 func (t *Part) Key(submit, accrue, now int64) Key {
 	terms := Terms{}
