@@ -50,6 +50,7 @@ type fake struct {
 	changes    []*ctldpb.ChangeAccountingRequest
 	changed    []string // what a change says
 	policy     string   // of priorities
+	explained  *ctldpb.JobExplanation
 }
 
 func newFake() *fake {
@@ -108,7 +109,7 @@ func (f *fake) Submit(_ context.Context, r *ctldpb.SubmitRequest) (*ctldpb.Submi
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if r.TestOnly {
-		return &ctldpb.SubmitResponse{TestResult: "Job 1 to start at 2026-11-30T12:00:00 using 1 processors on nodes n1 in partition main"}, nil
+		return &ctldpb.SubmitResponse{TestResult: "Job 1 to start at 2026-11-30T12:00:00 using 1 processors on nodes n1 in partition main", Explanation: f.explained}, nil
 	}
 	id, known := f.byKey[r.Key]
 	if !known {

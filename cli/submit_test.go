@@ -132,7 +132,7 @@ func TestSubmitErrors(t *testing.T) {
 		{"gres", []string{"--gres=gpu:x:y:z", good}, 1, "sbatch: error: Batch job submission failed: Invalid generic resource (gres) specification\n..."},
 		{"node list", []string{"-w", "node]1-2[", good}, 1, "sbatch: error: Batch job submission failed: Invalid node name specified\nsbatch: error: --nodelist: invalid hostlist \"node]1-2[\"..."},
 		{"rivals", []string{"--mem=1G", "--mem-per-cpu=1G", good}, 255, "sbatch: error: --mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive.\n"},
-		{"not built", []string{"--reservation=r", good}, 1, "sbatch: error: Batch job submission failed: Requested reservation is invalid..."},
+		{"not built", []string{"--core-spec=1", good}, 1, "sbatch: error: Batch job submission failed: no cores can be set aside for the system..."},
 		{"uneven GPUs", []string{"-G", "3", "-N", "2", good}, 1, "sbatch: error: Batch job submission failed: Invalid generic resource (gres) specification\n..."},
 		{"other user", []string{"--uid=0", good}, 255, "sbatch: error: --uid only permitted by root user\n"},
 		{"other cluster", []string{"-M", "other", good}, 1, "sbatch: error: No cluster 'other' known by database.\n..."},

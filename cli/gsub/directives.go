@@ -167,8 +167,8 @@ func (e *directiveError) Error() string {
 // foreign tells whether the line is another system's, which --ignore-pbs passes over.
 func (d *directive) foreign() bool { return d.kind == pbsLine || d.kind == bsubLine }
 
-// parse reads the options of the line.
-func (d *directive) parse(opts []getopt.Option) ([]getopt.Given, error) {
+// parse reads the options of the line; next tells that it only says hetjob.
+func (d *directive) parse(opts []getopt.Option) (given []getopt.Given, next bool, err error) {
 	words := d.words
 	switch d.kind {
 	case pbsLine:
@@ -177,14 +177,13 @@ func (d *directive) parse(opts []getopt.Option) ([]getopt.Given, error) {
 		words, _ = fromBSUB(words)
 	}
 	given, operands, err := getopt.Parse(opts, words, getopt.StopAtOperand)
-	if err != nil {
-		return nil, err
+	switch {
+	case err != nil:
+		return nil, false, err
+	case len(operands) == 0:
+		return given, false, nil
+	case len(given) == 0 && len(operands) == 1 && (operands[0] == "hetjob" || operands[0] == "packjob"):
+		return nil, true, nil
 	}
-	if len(operands) == 0 {
-		return given, nil
-	}
-	if operands[0] == "hetjob" || operands[0] == "packjob" {
-		return nil, &refusal{text: "heterogeneous jobs are not available", why: fmt.Sprintf("line %d of the script", d.line)}
-	}
-	return nil, &directiveError{d.line, operands[0]}
+	return nil, false, &directiveError{d.line, operands[0]}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -17,10 +18,11 @@ import (
 // Main runs the command and gives its exit code.
 func Main(env *program.Env) int {
 	m := Manual()
-	given, operands, err := getopt.Parse(m.Options, env.Args, getopt.StopAtOperand)
+	groups, operands, err := parseCommandLine(m.Options, env.Args)
 	if err != nil {
 		return env.BadUsage(err)
 	}
+	given := slices.Concat(groups...)
 	if env.Common(m, given) {
 		return 0
 	}
@@ -30,7 +32,7 @@ func Main(env *program.Env) int {
 			return gresHelp(env)
 		}
 	}
-	if err := r.build(m.Options, given, operands); err != nil {
+	if err := r.build(m.Options, groups, operands); err != nil {
 		return r.failed(err)
 	}
 	return r.submit()
@@ -55,11 +57,11 @@ func (r *request) failed(err error) int {
 	return r.env.BadUsage(err)
 }
 
-// build takes the options of all sources, weakest first, and completes the specification.
-func (r *request) build(opts []getopt.Option, given []getopt.Given, operands []string) error {
+// build takes the options of all sources, weakest first, and completes the specification, of each component.
+func (r *request) build(opts []getopt.Option, commandLine []group, operands []string) error {
 	entries := entriesByName()
 	// --wrap and --ignore-pbs decide what is read, so they are looked at before the script is.
-	for _, g := range given {
+	for _, g := range slices.Concat(commandLine...) {
 		if g.Option.Long == "wrap" || g.Option.Long == "ignore-pbs" {
 			if err := r.take(entries[g.Option.Long], g.Value, g.HasValue, fromCommandLine); err != nil {
 				return err
@@ -79,47 +81,21 @@ func (r *request) build(opts []getopt.Option, given []getopt.Given, operands []s
 	if v, ok := r.env.Lookup("SBATCH_IGNORE_PBS"); ok && switchedOn(v) {
 		r.ignorePBS = true
 	}
-	if !r.ignorePBS {
-		if err := r.takeDirectives(opts, entries, found.directives, fromForeign); err != nil {
-			return err
-		}
-	}
-	if err := r.takeDirectives(opts, entries, found.directives, fromScript); err != nil {
+	s, err := r.readSources(opts, found, commandLine)
+	if err != nil {
 		return err
 	}
-	if err := r.takeEnvironment(); err != nil {
+	if err := r.takeSources(entries, s, 0); err != nil {
 		return err
-	}
-	for _, g := range given {
-		if err := r.take(entries[g.Option.Long], g.Value, g.HasValue, fromCommandLine); err != nil {
-			return err
-		}
 	}
 	if err := r.complete(); err != nil {
 		return err
 	}
+	if err := r.addComponents(entries, s, s.components()); err != nil {
+		return err
+	}
 	r.adviseOnScript(found)
 	r.adviseOnOutput()
-	return nil
-}
-
-// takeDirectives takes the lines of one source: those of other systems are weaker than ours, so a script may serve
-// several.
-func (r *request) takeDirectives(opts []getopt.Option, entries map[string]*entry, list []directive, source int) error {
-	for _, d := range list {
-		if d.foreign() != (source == fromForeign) {
-			continue
-		}
-		line, err := d.parse(opts)
-		if err != nil {
-			return err
-		}
-		for _, g := range line {
-			if err := r.take(entries[g.Option.Long], g.Value, g.HasValue, source); err != nil {
-				return err
-			}
-		}
-	}
 	return nil
 }
 
@@ -157,6 +133,11 @@ func (r *request) takeEnvironment() error {
 		}
 		if err := r.take(e, v, v != "", fromEnvironment); err != nil {
 			return fmt.Errorf("SBATCH_%s: %w", e.env, err)
+		}
+	}
+	if v := r.env.Getenv(switchWait); v != "" {
+		if err := setSwitchWait(r, v); err != nil {
+			return fmt.Errorf("%s: %w", switchWait, err)
 		}
 	}
 	return nil

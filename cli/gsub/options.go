@@ -39,6 +39,7 @@ func refused(long string, arg getopt.Arg, env, text string) entry {
 // by name; those that only tune it are kept with the job.
 func table() []entry {
 	t := append(jobOptions(), resourceOptions()...)
+	t = append(t, planningOptions()...)
 	t = append(t, clientOptions()...)
 	t = append(t, keptOptions()...)
 	t = append(t, refusedOptions()...)
@@ -83,7 +84,7 @@ func resourceOptions() []entry {
 		value("cpus-per-gpu", 0, "N", "CPUS_PER_GPU", "CPUs for each GPU", gpuNumber("cpus-per-gpu")),
 		value("cpus-per-task", 'c', "N", "", "CPUs for each task", setCPUs),
 		value("exclude", 'x', "NODES", "", "not on these nodes; a file when it holds a slash", setExclude),
-		maybe("exclusive", 0, "MODE", "EXCLUSIVE", "share nodes with no other job", setExclusive),
+		maybe("exclusive", 0, "MODE", "EXCLUSIVE", "no other jobs on its nodes; =user: none of other users; =topo: nor in its block", setExclusive),
 		value("gpus", 'G', "[TYPE:]N", "GPUS", "GPUs in all, the same number on each node", gpuText("gpus")),
 		value("gpus-per-node", 0, "[TYPE:]N", "GPUS_PER_NODE", "GPUs on each node", gpuText("gpus-per-node")),
 		value("gpus-per-task", 0, "[TYPE:]N", "GPUS_PER_TASK", "GPUs for each task", gpuText("gpus-per-task")),
@@ -124,41 +125,37 @@ func keptOptions() []entry {
 	}
 	const no, req, opt = getopt.NoArg, getopt.RequiredArg, getopt.OptionalArg
 	return []entry{
-		kept("acctg-freq", 0, req, "ACCTG_FREQ"), kept("batch", 0, req, "BATCH"), kept("contiguous", 0, no, ""),
-		kept("cores-per-socket", 0, req, ""), kept("sockets-per-node", 0, req, ""), kept("threads-per-core", 0, req, "THREADS_PER_CORE"),
-		kept("extra-node-info", 'B', req, ""), kept("cpu-bind", 0, req, "", "cpu_bind"), kept("cpu-freq", 0, req, "CPU_FREQ_REQ"),
+		kept("acctg-freq", 0, req, "ACCTG_FREQ"), kept("batch", 0, req, "BATCH"),
+
+		kept("cpu-bind", 0, req, "", "cpu_bind"), kept("cpu-freq", 0, req, "CPU_FREQ_REQ"),
 		kept("delay-boot", 0, req, "DELAY_BOOT"), kept("distribution", 'm', req, "DISTRIBUTION"), kept("extra", 0, req, ""),
 		kept("gpu-bind", 0, req, "GPU_BIND"), kept("gpu-freq", 0, req, "GPU_FREQ"), kept("tres-bind", 0, req, "TRES_BIND"),
-		kept("gres-flags", 0, req, "GRES_FLAGS"), kept("hint", 0, req, "HINT"), kept("kill-on-invalid-dep", 0, req, ""),
+		kept("gres-flags", 0, req, "GRES_FLAGS"), kept("hint", 0, req, "HINT"),
 		kept("mail-type", 0, req, ""), kept("mail-user", 0, req, ""), kept("mcs-label", 0, req, ""),
 		kept("mem-bind", 0, req, "MEM_BIND", "mem_bind"), kept("network", 0, req, "NETWORK"), kept("no-kill", 'k', opt, "NO_KILL"),
 		kept("ntasks-per-core", 0, req, ""), kept("ntasks-per-socket", 0, req, ""), kept("oom-kill-step", 0, opt, ""),
-		kept("overcommit", 'O', no, "OVERCOMMIT"), kept("oversubscribe", 's', no, "", "share"), kept("power", 0, req, ""),
-		kept("prefer", 0, req, ""), kept("profile", 0, req, "PROFILE"), kept("propagate", 0, opt, ""),
-		kept("resv-ports", 0, opt, ""), kept("segment", 0, req, "SEGMENT_SIZE"), kept("spread-job", 0, no, "SPREAD_JOB"),
-		kept("stepmgr", 0, no, ""), kept("switches", 0, req, "REQ_SWITCH"), kept("use-min-nodes", 0, no, "USE_MIN_NODES"),
+		kept("power", 0, req, ""),
+		kept("profile", 0, req, "PROFILE"), kept("propagate", 0, opt, ""),
+		kept("resv-ports", 0, opt, ""),
+		kept("stepmgr", 0, no, ""),
 		kept("wait-all-nodes", 0, req, "WAIT_ALL_NODES"), kept("wckey", 0, req, "WCKEY"), kept("cluster-constraint", 0, req, ""),
 	}
 }
 
 func refusedOptions() []entry {
 	const no, req = getopt.NoArg, getopt.RequiredArg
-	resv := refused("reservation", req, "RESERVATION", "Requested reservation is invalid: there are no reservations on this cluster")
-	lic := refused("licenses", req, "", "Invalid license specification: there are no licenses on this cluster")
-	lic.Short = 'L'
 	core := refused("core-spec", req, "CORE_SPEC", "no cores can be set aside for the system")
 	core.Short = 'S'
 	return []entry{
-		resv, lic, core,
+		core,
 		refused("thread-spec", req, "THREAD_SPEC", "no threads can be set aside for the system"),
 		refused("bb", req, "", "there are no burst buffers"), refused("bbf", req, "", "there are no burst buffers"),
 		refused("container", req, "CONTAINER", "containers are not available to batch jobs"),
 		refused("container-id", req, "CONTAINER_ID", "containers are not available to batch jobs"),
-		refused("deadline", req, "", "deadlines are not available; use --time with --begin"),
 		refused("gpus-per-socket", req, "", "use --gpus-per-node"),
 		refused("gid", req, "", "a job runs under its user's own groups"),
-		refused("het-group", req, "", "heterogeneous jobs are not available"),
-		refused("pack-group", req, "", "heterogeneous jobs are not available"),
+		refused("het-group", req, "", "it belongs to steps; components are set apart by a colon"),
+		refused("pack-group", req, "", "it belongs to steps; components are set apart by a colon"),
 		refused("reboot", no, "", "nodes are not rebooted for jobs"),
 	}
 }
@@ -172,10 +169,12 @@ func Manual() *getopt.Manual {
 	}
 	return &getopt.Manual{
 		Name: "gsub", Slurm: "sbatch", Summary: "submit a batch script",
-		Synopsis: []string{"[OPTIONS] SCRIPT [ARGUMENT...]", "[OPTIONS] --wrap=COMMAND", "[OPTIONS] < SCRIPT"},
+		Synopsis: []string{"[OPTIONS] [: OPTIONS]... SCRIPT [ARGUMENT...]", "[OPTIONS] --wrap=COMMAND", "[OPTIONS] < SCRIPT"},
 		Description: []string{
 			"Hands a script to the controllers and prints the new job's id. When that line is printed the job is safe: it is on the disks of a majority of the controllers, script and environment included.",
 			"Options are also read from the script: lines that begin with #GSUB or #SBATCH, in front of the first command. The command line wins over SBATCH_ variables, and these over the script, where our own lines win over those of other systems; of two equal ones the later wins. The same holds for the several ways to ask for GPUs.",
+			"Options of a further component follow a colon of its own, or a line #SBATCH hetjob: all components start together, each with what it asks for, and the script runs on the first node of the first. A component takes over what was said before it, but not what it asks for (nodes, tasks, CPUs, memory per CPU, GPUs, features, partition).",
+			"With --test-only nothing is submitted: the controller says when and where the job would start, what it lacks now, and what would let it start earlier.",
 			"The script is found as a path when it holds a slash, else in the current folder, else in PATH. It must begin with #! and is kept as it is now.",
 		},
 		Options: opts,
@@ -207,5 +206,5 @@ func envList(t []entry) string {
 			s += "SBATCH_" + e.env + " --" + e.Long
 		}
 	}
-	return s + "."
+	return s + ", " + switchWait + " the time of --switches."
 }

@@ -18,7 +18,8 @@ import (
 
 // Where an option comes from, the stronger the higher.
 const (
-	fromForeign = 1 + iota // lines of another system
+	takenOver   = iota // from an earlier component: weaker than all
+	fromForeign        // lines of another system
 	fromScript
 	fromEnvironment
 	fromCommandLine
@@ -44,6 +45,9 @@ type request struct {
 	cluster               string
 	memPerGPU             int64
 	scriptGiven           string
+	switches              string // of --switches, with the time that it waits
+	switchSeconds         int64
+	het                   []*request // the further components
 }
 
 func newRequest(env *program.Env) *request {
@@ -277,11 +281,16 @@ func setExclusive(r *request, v string) error {
 	switch v {
 	case "", "exclusive", "yes", "1", "allocation":
 		r.spec.Exclusive = true
-		return nil
-	case "user", "mcs", "topo":
-		return &refusal{text: "--exclusive=" + v + " is not available", why: "use --exclusive: no other job on the nodes"}
+		r.drop(job.OptExclusive)
+	case "user", "topo":
+		r.spec.Exclusive = false
+		r.keep(job.OptExclusive, v)
+	case "mcs":
+		return &refusal{text: "--exclusive=" + v + " is not available", why: "use --exclusive: no other job on the nodes, or --exclusive=user: none of others"}
+	default:
+		return fmt.Errorf("Invalid --exclusive specification\n%q is not user or topo", v)
 	}
-	return invalid("exclusive")
+	return nil
 }
 
 func setMem(name string) setter {

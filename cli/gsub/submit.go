@@ -8,6 +8,7 @@ import (
 
 	"github.com/tensorgrid/tensorgrid/api/ctldpb"
 	"github.com/tensorgrid/tensorgrid/cli/client"
+	"github.com/tensorgrid/tensorgrid/cli/render"
 	"github.com/tensorgrid/tensorgrid/internal/job"
 )
 
@@ -45,6 +46,11 @@ func (r *request) submit() int {
 	}
 	if r.testOnly {
 		r.env.Infof("%s", res.TestResult)
+		if !r.quiet && !r.env.SharedOutput {
+			for _, line := range render.Explain(res.Explanation, render.Clock{Now: r.env.Now(), Format: r.env.Getenv("SLURM_TIME_FORMAT")}) {
+				r.env.Infof("%s", line)
+			}
+		}
 		return 0
 	}
 	if err := r.announce(res.JobId, c.Cluster()); err != nil {
@@ -86,6 +92,11 @@ func (r *request) send(ctx context.Context, c *client.Client, environ []byte) (*
 		return nil, err
 	}
 	req := &ctldpb.SubmitRequest{Key: client.NewKey(), Spec: client.SpecToAPI(&spec), TestOnly: r.testOnly, Uid: r.forUID}
+	for _, c := range r.het {
+		part := c.spec
+		part.EnvHash = nil
+		req.Het = append(req.Het, client.SpecToAPI(&part))
+	}
 	if r.verbose > 0 {
 		r.env.Infof("job %q, %d bytes of script, %d bytes of environment, key %s", spec.Name, len(r.spec.Script), len(environ), req.Key)
 	}
