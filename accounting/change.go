@@ -14,8 +14,10 @@ type Change struct {
 
 // Outcome is what a change did: one line a thing that changed, as gacctmgr prints it; none = nothing matched.
 type Outcome struct {
-	Changed  []string
-	Warnings []string
+	Changed      []string
+	Warnings     []string
+	Associations []uint32 // that were deleted: a job of one of them must not be there
+	QOS          []uint32 // that were deleted
 }
 
 // Refusal is a refusal by rule: Slurm's error name, its line, and the line for people.

@@ -1,5 +1,7 @@
 package accounting
 
+import "strings"
+
 // Unset is a limit that is not set; of shares, that the entity takes part in its parent's share.
 const (
 	Unset       int64 = -1
@@ -47,11 +49,11 @@ const (
 	onQOS
 )
 
-// limitField is one limit: the name under which it is kept, those under which it is set and shown (the first is shown,
-// lower case) and where it lies. The table below decides all of parsing, records and rows.
+// limitField is one limit: the name under which it is kept, those under which it is set, and where it lies. The table
+// below decides all of parsing, records and rows.
 type limitField struct {
 	name   string   // Slurm's full name
-	shown  string   // key of a row, lower case
+	key    string   // in lower case: of settings and rows
 	others []string // further names, lower case
 	kind   limitKind
 	on     int
@@ -59,46 +61,46 @@ type limitField struct {
 	number func(*Limits) *int64
 }
 
-func tresLimit(name, shown string, on int, at func(*Limits) *TRES, others ...string) limitField {
-	return limitField{name: name, shown: shown, others: others, kind: limitTRES, on: on, tres: at}
+func tresLimit(name string, on int, at func(*Limits) *TRES, others ...string) limitField {
+	return limitField{name: name, key: strings.ToLower(name), others: others, kind: limitTRES, on: on, tres: at}
 }
 
-func countLimit(name, shown string, on int, at func(*Limits) *int64, others ...string) limitField {
-	return limitField{name: name, shown: shown, others: others, kind: limitCount, on: on, number: at}
+func countLimit(name string, on int, at func(*Limits) *int64, others ...string) limitField {
+	return limitField{name: name, key: strings.ToLower(name), others: others, kind: limitCount, on: on, number: at}
 }
 
-func timeLimit(name, shown string, on int, at func(*Limits) *int64, others ...string) limitField {
-	return limitField{name: name, shown: shown, others: others, kind: limitMinutes, on: on, number: at}
+func timeLimit(name string, on int, at func(*Limits) *int64, others ...string) limitField {
+	return limitField{name: name, key: strings.ToLower(name), others: others, kind: limitMinutes, on: on, number: at}
 }
 
 // limitFields are all limits. MaxJobs and its like are of the association, or of each user of a QOS.
 var limitFields = []limitField{
-	countLimit("GrpJobs", "grpjobs", onAssociation|onQOS, func(l *Limits) *int64 { return &l.GrpJobs }),
-	countLimit("GrpJobsAccrue", "grpjobsaccrue", onAssociation|onQOS, func(l *Limits) *int64 { return &l.GrpJobsAccrue }),
-	countLimit("GrpSubmitJobs", "grpsubmit", onAssociation|onQOS, func(l *Limits) *int64 { return &l.GrpSubmitJobs }, "grpsubmitjobs"),
-	tresLimit("GrpTRES", "grptres", onAssociation|onQOS, func(l *Limits) *TRES { return &l.GrpTRES }),
-	tresLimit("GrpTRESMins", "grptresmins", onAssociation|onQOS, func(l *Limits) *TRES { return &l.GrpTRESMins }),
-	tresLimit("GrpTRESRunMins", "grptresrunmins", onAssociation|onQOS, func(l *Limits) *TRES { return &l.GrpTRESRunMins }),
-	timeLimit("GrpWall", "grpwall", onAssociation|onQOS, func(l *Limits) *int64 { return &l.GrpWall }),
-	countLimit("MaxJobs", "maxjobs", onAssociation, func(l *Limits) *int64 { return &l.MaxJobs }, "maxjobsperuser"),
-	countLimit("MaxJobsPerUser", "maxjobspu", onQOS, func(l *Limits) *int64 { return &l.MaxJobs }, "maxjobsperuser", "maxjobs"),
-	countLimit("MaxJobsPerAccount", "maxjobspa", onQOS, func(l *Limits) *int64 { return &l.MaxJobsPerAccount }, "maxjobsperaccount"),
-	countLimit("MaxJobsAccrue", "maxjobsaccrue", onAssociation, func(l *Limits) *int64 { return &l.MaxJobsAccrue }),
-	countLimit("MaxJobsAccruePerUser", "maxjobsaccruepu", onQOS, func(l *Limits) *int64 { return &l.MaxJobsAccrue }, "maxjobsaccrueperuser", "maxjobsaccrue"),
-	countLimit("MaxJobsAccruePerAccount", "maxjobsaccruepa", onQOS, func(l *Limits) *int64 { return &l.MaxJobsAccruePerAccount }, "maxjobsaccrueperaccount"),
-	countLimit("MaxSubmitJobs", "maxsubmit", onAssociation, func(l *Limits) *int64 { return &l.MaxSubmitJobs }, "maxsubmitjobs"),
-	countLimit("MaxSubmitJobsPerUser", "maxsubmitpu", onQOS, func(l *Limits) *int64 { return &l.MaxSubmitJobs }, "maxsubmitjobsperuser", "maxsubmitjobspu", "maxsubmitjobs", "maxsubmit"),
-	countLimit("MaxSubmitJobsPerAccount", "maxsubmitpa", onQOS, func(l *Limits) *int64 { return &l.MaxSubmitJobsPerAccount }, "maxsubmitjobsperaccount", "maxsubmitjobspa"),
-	tresLimit("MaxTRESPerJob", "maxtres", onAssociation|onQOS, func(l *Limits) *TRES { return &l.MaxTRESPerJob }, "maxtresperjob", "maxtrespj"),
-	tresLimit("MaxTRESPerNode", "maxtrespernode", onAssociation|onQOS, func(l *Limits) *TRES { return &l.MaxTRESPerNode }, "maxtrespn"),
-	tresLimit("MaxTRESPerUser", "maxtrespu", onQOS, func(l *Limits) *TRES { return &l.MaxTRESPerUser }, "maxtresperuser"),
-	tresLimit("MaxTRESPerAccount", "maxtrespa", onQOS, func(l *Limits) *TRES { return &l.MaxTRESPerAccount }, "maxtresperaccount"),
-	tresLimit("MaxTRESMinsPerJob", "maxtresmins", onAssociation|onQOS, func(l *Limits) *TRES { return &l.MaxTRESMinsPerJob }, "maxtresminsperjob", "maxtresminspj"),
-	tresLimit("MaxTRESRunMinsPerUser", "maxtresrunminspu", onQOS, func(l *Limits) *TRES { return &l.MaxTRESRunMinsPerUser }, "maxtresrunminsperuser"),
-	tresLimit("MaxTRESRunMinsPerAccount", "maxtresrunminspa", onQOS, func(l *Limits) *TRES { return &l.MaxTRESRunMinsPerAccount }, "maxtresrunminsperaccount"),
-	tresLimit("MinTRESPerJob", "mintres", onQOS, func(l *Limits) *TRES { return &l.MinTRESPerJob }, "mintresperjob", "mintrespj"),
-	timeLimit("MaxWallDurationPerJob", "maxwall", onAssociation|onQOS, func(l *Limits) *int64 { return &l.MaxWallDurationPerJob }, "maxwalldurationperjob", "maxwallpj"),
-	countLimit("MinPrioThreshold", "minpriothreshold", onAssociation|onQOS, func(l *Limits) *int64 { return &l.MinPrioThreshold }, "minprio"),
+	countLimit("GrpJobs", onAssociation|onQOS, func(l *Limits) *int64 { return &l.GrpJobs }),
+	countLimit("GrpJobsAccrue", onAssociation|onQOS, func(l *Limits) *int64 { return &l.GrpJobsAccrue }),
+	countLimit("GrpSubmitJobs", onAssociation|onQOS, func(l *Limits) *int64 { return &l.GrpSubmitJobs }, "grpsubmit"),
+	tresLimit("GrpTRES", onAssociation|onQOS, func(l *Limits) *TRES { return &l.GrpTRES }),
+	tresLimit("GrpTRESMins", onAssociation|onQOS, func(l *Limits) *TRES { return &l.GrpTRESMins }),
+	tresLimit("GrpTRESRunMins", onAssociation|onQOS, func(l *Limits) *TRES { return &l.GrpTRESRunMins }),
+	timeLimit("GrpWall", onAssociation|onQOS, func(l *Limits) *int64 { return &l.GrpWall }),
+	countLimit("MaxJobs", onAssociation, func(l *Limits) *int64 { return &l.MaxJobs }, "maxjobsperuser"),
+	countLimit("MaxJobsPerUser", onQOS, func(l *Limits) *int64 { return &l.MaxJobs }, "maxjobs", "maxjobspu"),
+	countLimit("MaxJobsPerAccount", onQOS, func(l *Limits) *int64 { return &l.MaxJobsPerAccount }, "maxjobspa"),
+	countLimit("MaxJobsAccrue", onAssociation, func(l *Limits) *int64 { return &l.MaxJobsAccrue }),
+	countLimit("MaxJobsAccruePerUser", onQOS, func(l *Limits) *int64 { return &l.MaxJobsAccrue }, "maxjobsaccrue", "maxjobsaccruepu"),
+	countLimit("MaxJobsAccruePerAccount", onQOS, func(l *Limits) *int64 { return &l.MaxJobsAccruePerAccount }, "maxjobsaccruepa"),
+	countLimit("MaxSubmitJobs", onAssociation, func(l *Limits) *int64 { return &l.MaxSubmitJobs }, "maxsubmit"),
+	countLimit("MaxSubmitJobsPerUser", onQOS, func(l *Limits) *int64 { return &l.MaxSubmitJobs }, "maxsubmitjobspu", "maxsubmitjobs", "maxsubmit", "maxsubmitpu"),
+	countLimit("MaxSubmitJobsPerAccount", onQOS, func(l *Limits) *int64 { return &l.MaxSubmitJobsPerAccount }, "maxsubmitjobspa", "maxsubmitpa"),
+	tresLimit("MaxTRESPerJob", onAssociation|onQOS, func(l *Limits) *TRES { return &l.MaxTRESPerJob }, "maxtrespj", "maxtres"),
+	tresLimit("MaxTRESPerNode", onAssociation|onQOS, func(l *Limits) *TRES { return &l.MaxTRESPerNode }, "maxtrespn"),
+	tresLimit("MaxTRESPerUser", onQOS, func(l *Limits) *TRES { return &l.MaxTRESPerUser }, "maxtrespu"),
+	tresLimit("MaxTRESPerAccount", onQOS, func(l *Limits) *TRES { return &l.MaxTRESPerAccount }, "maxtrespa"),
+	tresLimit("MaxTRESMinsPerJob", onAssociation|onQOS, func(l *Limits) *TRES { return &l.MaxTRESMinsPerJob }, "maxtresminspj", "maxtresmins"),
+	tresLimit("MaxTRESRunMinsPerUser", onQOS, func(l *Limits) *TRES { return &l.MaxTRESRunMinsPerUser }, "maxtresrunminspu"),
+	tresLimit("MaxTRESRunMinsPerAccount", onQOS, func(l *Limits) *TRES { return &l.MaxTRESRunMinsPerAccount }, "maxtresrunminspa"),
+	tresLimit("MinTRESPerJob", onQOS, func(l *Limits) *TRES { return &l.MinTRESPerJob }, "mintrespj", "mintres"),
+	timeLimit("MaxWallDurationPerJob", onAssociation|onQOS, func(l *Limits) *int64 { return &l.MaxWallDurationPerJob }, "maxwallpj", "maxwall"),
+	countLimit("MinPrioThreshold", onAssociation|onQOS, func(l *Limits) *int64 { return &l.MinPrioThreshold }, "minprio"),
 }
 
 // oldLimits are the names of before there were TRES: the limit and the TRES that they stand for.
