@@ -7,11 +7,10 @@ import (
 
 // leaf is what a leaf switch or base block has for the shape.
 type leaf struct {
-	id     int32 // less than 0: a node that no line names, by itself
-	cells  []cell
-	tasks  uint64
-	named  bool
-	chosen bool
+	id    int32 // less than 0: a node that no line names, by itself
+	cells []cell
+	tasks uint64
+	named bool
 }
 
 // Bounds of the search for the fewest leaves where nodes differ: combinations tried and cells looked at.

@@ -21,6 +21,7 @@ type Node struct {
 	FreeCPUs uint32
 	FreeMem  int64
 	CPUUsed  []bool   // by abstract CPU number
+	Runs     int      // runs that hold something here
 	Busy     bool     // something runs here
 	Excl     bool     // an exclusive run holds it
 	Owner    int64    // uid+1 of the user who has it by exclusive=user; 0 or less: nobody

@@ -36,8 +36,8 @@ func FreeRoom(n *Node) Room {
 	case len(n.Users) > 1, n.Busy:
 		r.User = severalUsers
 	}
-	if n.Busy {
-		r.Runs = 1
+	if r.Runs = n.Runs; n.Busy {
+		r.Runs = max(r.Runs, 1)
 	}
 	if len(n.Gres) > 0 {
 		r.Gres = make([]uint64, len(n.Gres))
