@@ -2,6 +2,7 @@ package gqueue
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/tensorgrid/tensorgrid/api/ctldpb"
@@ -80,6 +81,50 @@ func (r *row) arrayJob() uint32 {
 // startTime of a waiting job is what is expected.
 func (r *row) startTime() int64 { return r.StartMs }
 
+// startKind says whether the start of a waiting job is promised or only an estimate.
+func (r *row) startKind() string {
+	switch {
+	case render.BaseState(r.Job) != job.Pending || r.StartMs == 0:
+		return "N/A"
+	case r.StartPromised:
+		return "promised"
+	}
+	return "estimate"
+}
+
+// schedNodes are those that a waiting job is promised.
+func (r *row) schedNodes() string {
+	if render.BaseState(r.Job) != job.Pending {
+		return ""
+	}
+	return r.SchedNodes
+}
+
+// switches are how many the job asks for at most, and how long it waits for that.
+func (r *row) switches() (count, wait string) {
+	count, seconds, _ := strings.Cut(render.Rare(r.Job, job.OptSwitches), "@")
+	n, _ := strconv.ParseInt(seconds, 10, 32) // "" is 0
+	return render.Or(count, "0"), job.FormatElapsed(n * 1000)
+}
+
+// bid is in tokens.
+func (r *row) bid() string {
+	n, err := strconv.ParseInt(render.Rare(r.Job, job.OptBid), 10, 64)
+	if err != nil {
+		return "N/A"
+	}
+	return strconv.FormatFloat(float64(n)/1e6, 'f', -1, 64)
+}
+
+func het(f func(*row) string) func(*row) string {
+	return func(r *row) string {
+		if r.HetJobId == 0 {
+			return "N/A"
+		}
+		return f(r)
+	}
+}
+
 func (r *row) pendingTime() int64 {
 	end := r.StartMs
 	if end == 0 || render.BaseState(r.Job) == job.Pending {
@@ -115,7 +160,13 @@ func short(r *row) string { _, s := render.State(r.Job); return s }
 
 func stateRank(r *row) int64 { return int64(render.BaseState(r.Job)) }
 
-func idRank(r *row) int64 { return int64(r.arrayJob())<<32 | max(0, r.ArrayTaskId) }
+// idRank: tasks stand with their array, components with the first one.
+func idRank(r *row) int64 {
+	if r.HetJobId != 0 {
+		return int64(r.HetJobId)<<32 | int64(r.HetOffset)
+	}
+	return int64(r.arrayJob())<<32 | max(0, r.ArrayTaskId)
+}
 
 // columns of jobs, in the order of %all.
 var columns = []column{
@@ -140,7 +191,7 @@ var columns = []column{
 	{'s', "", "SLUID", fixed("N/A"), nil},
 	{'t', "statecompact", "ST", short, stateRank},
 	{'u', "username", "USER", func(r *row) string { return render.Or(r.User, fmt.Sprint(r.Uid)) }, nil},
-	{'v', "reservation", "RESERVATION", rare("reservation", "(null)"), nil},
+	{'v', "reservation", "RESERVATION", str(func(r *row) string { return render.Reservation(r.Job) }), nil},
 	{'w', "wckey", "WCKEY", rare("wckey", "(null)"), nil},
 	{'x', "excnodes", "EXC_NODES", func(r *row) string { return r.Spec.GetExclude() }, nil},
 	{'y', "nice", "NICE", num(func(r *row) int64 { return int64(r.Spec.GetNice()) }), func(r *row) int64 { return int64(r.Spec.GetNice()) }},
@@ -149,7 +200,7 @@ var columns = []column{
 	{'B', "batchhost", "EXEC_HOST", func(r *row) string { return render.Or(r.BatchHost, "n/a") }, nil},
 	{'C', "numcpus", "CPUS", num(func(r *row) int64 { return int64(render.CPUs(r.Job)) }), func(r *row) int64 { return int64(render.CPUs(r.Job)) }},
 	{'D', "numnodes", "NODES", num(func(r *row) int64 { return int64(render.Nodes(r.Job)) }), func(r *row) int64 { return int64(render.Nodes(r.Job)) }},
-	{'E', "dependency", "DEPENDENCY", spec((*ctldpb.JobSpec).GetDependency), nil},
+	{'E', "dependency", "DEPENDENCY", str(func(r *row) string { return render.Dependency(r.Job) }), nil},
 	{'F', "arrayjobid", "ARRAY_JOB_ID", num(func(r *row) int64 { return int64(r.arrayJob()) }), func(r *row) int64 { return int64(r.arrayJob()) }},
 	{'G', "groupid", "GROUP", num(func(r *row) int64 { return int64(r.Gid) }), func(r *row) int64 { return int64(r.Gid) }},
 	{'H', "sockets", "SOCKETS_PER_NODE", rare("sockets-per-node", "*"), nil},
@@ -167,9 +218,9 @@ var columns = []column{
 	{'T', "state", "STATE", long, stateRank},
 	{'U', "userid", "UID", num(func(r *row) int64 { return int64(r.Uid) }), func(r *row) int64 { return int64(r.Uid) }},
 	{'V', "submittime", "SUBMIT_TIME", stamp(func(r *row) int64 { return r.SubmitMs }), func(r *row) int64 { return r.SubmitMs }},
-	{'W', "licenses", "LICENSES", rare("licenses", "(null)"), nil},
+	{'W', "licenses", "LICENSES", str(func(r *row) string { return render.Licenses(r.Job) }), nil},
 	{'X', "corespec", "CORE_SPEC", rare("core-spec", "N/A"), nil},
-	{'Y', "schednodes", "SCHEDNODES", fixed("(null)"), nil},
+	{'Y', "schednodes", "SCHEDNODES", str((*row).schedNodes), nil},
 	{'Z', "workdir", "WORK_DIR", func(r *row) string { return r.Spec.GetWorkDir() }, nil},
 }
 
@@ -195,14 +246,14 @@ var namedColumns = []column{
 		return "N/A"
 	}, nil},
 	{0, "cpus-per-tres", "CPUS_PER_TRES", rare("cpus-per-gpu", "N/A"), nil},
-	{0, "deadline", "DEADLINE", rare("deadline", "N/A"), nil},
+	{0, "deadline", "DEADLINE", stamp(func(r *row) int64 { return render.Deadline(r.Job) }), func(r *row) int64 { return render.Deadline(r.Job) }},
 	{0, "delayboot", "DELAY_BOOT", rare("delay-boot", "0:00"), nil},
 	{0, "derivedec", "DERIVED_EC", func(r *row) string { return render.Exit(r.DerivedExit) }, nil},
 	{0, "eligibletime", "ELIGIBLE_TIME", stamp(func(r *row) int64 { return r.EligibleMs }), nil},
 	{0, "exit_code", "EXIT_CODE", func(r *row) string { return render.Exit(r.Exit) }, nil},
-	{0, "hetjobid", "HET_JOB_ID", fixed("N/A"), nil},
-	{0, "hetjobidset", "HET_JOB_ID_SET", fixed("N/A"), nil},
-	{0, "hetjoboffset", "HET_JOB_OFFSET", fixed("N/A"), nil},
+	{0, "hetjobid", "HET_JOB_ID", het(func(r *row) string { return fmt.Sprint(r.HetJobId) }), nil},
+	{0, "hetjobidset", "HET_JOB_ID_SET", het(func(r *row) string { return r.HetIds }), nil},
+	{0, "hetjoboffset", "HET_JOB_OFFSET", het(func(r *row) string { return fmt.Sprint(r.HetOffset) }), nil},
 	{0, "lastschedeval", "LAST_SCHED_EVAL", stamp(func(r *row) int64 { return r.LastEvalMs }), nil},
 	{0, "maxcpus", "MAX_CPUS", fixed("0"), nil},
 	{0, "maxnodes", "MAX_NODES", num(func(r *row) int64 { return int64(r.Spec.GetMaxNodes()) }), nil},
@@ -224,11 +275,11 @@ var namedColumns = []column{
 	{0, "origin", "ORIGIN", fixed("NA"), nil},
 	{0, "originraw", "ORIGIN_RAW", fixed("NA"), nil},
 	{0, "pendingtime", "PENDING_TIME", num((*row).pendingTime), (*row).pendingTime},
-	{0, "preempttime", "PREEMPT_TIME", fixed("N/A"), nil},
+	{0, "preempttime", "PREEMPT_TIME", stamp(func(r *row) int64 { return r.PreemptMs }), nil},
 	{0, "prefer", "PREFER", rare("prefer", ""), nil},
 	{0, "profile", "PROFILE", rare("profile", "(null)"), nil},
 	{0, "reboot", "REBOOT", fixed("0"), nil},
-	{0, "reqswitch", "REQ_SWITCH", fixed("0"), nil},
+	{0, "reqswitch", "REQ_SWITCH", func(r *row) string { n, _ := r.switches(); return n }, nil},
 	{0, "requeue", "REQUEUE", func(r *row) string { return flag01(r.Requeue) }, nil},
 	{0, "resizetime", "RESIZE_TIME", fixed("N/A"), nil},
 	{0, "restartcnt", "RESTART_COUNT", num(func(r *row) int64 { return int64(r.Restarts) }), nil},
@@ -249,7 +300,10 @@ var namedColumns = []column{
 	{0, "tres-per-socket", "TRES_PER_SOCKET", fixed("N/A"), nil},
 	{0, "tres-per-step", "TRES_PER_STEP", fixed("N/A"), nil},
 	{0, "tres-per-task", "TRES_PER_TASK", rare("gpus-per-task", "N/A"), nil},
-	{0, "wait4switch", "TIME", fixed("0:00"), nil},
+	{0, "wait4switch", "TIME", func(r *row) string { _, t := r.switches(); return t }, nil},
+	{0, "startkind", "START_KIND", (*row).startKind, nil},
+	{0, "bid", "BID", (*row).bid, nil},
+	{0, "checkpointtime", "CHECKPOINT_TIME", stamp(func(r *row) int64 { return r.CheckpointMs }), nil},
 	{0, "reasondetail why", "WHY", func(r *row) string { return r.ReasonDetail }, nil},
 }
 

@@ -3,14 +3,11 @@ package gqueue
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/tensorgrid/tensorgrid/api/ctldpb"
 	"github.com/tensorgrid/tensorgrid/cli/client"
@@ -109,9 +106,12 @@ func (q *query) checkUsers(env *program.Env) {
 
 func (q *query) request() *ctldpb.ListJobsRequest {
 	req := &ctldpb.ListJobsRequest{
-		Read: &ctldpb.ReadOptions{Stale: q.stale}, JobIds: q.jobs, Users: q.users, Partitions: q.partitions,
+		Read: &ctldpb.ReadOptions{Stale: q.stale}, JobIds: slices.Clone(q.jobs), Users: q.users, Partitions: q.partitions,
 		States: q.states, Names: q.names, Accounts: q.accounts, Qos: q.qos, Nodes: q.nodes, ArrayTasks: q.array,
 		Detail: q.json || q.steps,
+	}
+	for i, id := range req.JobIds {
+		req.JobIds[i] = render.PlainID(id)
 	}
 	if q.start && len(q.states) == 0 {
 		req.States = []string{"PENDING"}
@@ -127,41 +127,84 @@ func (q *query) request() *ctldpb.ListJobsRequest {
 }
 
 func show(env *program.Env, c *client.Client, q *query) int {
-	res := &ctldpb.ListJobsResponse{}
+	out := bufio.NewWriter(env.Stdout)
+	defer out.Flush()
+	l, err := newLister(env, q, out)
+	if err != nil {
+		env.Errorf("%v", err)
+		return 1
+	}
+	var info *ctldpb.ReadInfo
+	var unknown []string
 	if len(q.users) > 0 || len(q.badUsers) == 0 {
-		var err error
-		if res, err = c.ListJobs(context.Background(), q.request()); err != nil {
+		if info, unknown, err = load(c, q.request(), l); err == nil && len(q.jobs) > 0 {
+			err = components(c, q.request(), l)
+		}
+		if err != nil {
+			out.Flush()
 			loadError(env, err)
 			return 1
 		}
 	}
-	if len(res.UnknownIds) > 0 && len(q.jobs)+len(q.stepIDs) == 1 {
+	if len(unknown) > 0 && len(q.jobs)+len(q.stepIDs) == 1 {
 		fmt.Fprintf(env.Stderr, "slurm_load_jobs error: %s\n", invalidID)
 		return 1
 	}
-	if age := res.Info.GetAgeMs(); q.stale && age > 0 {
-		env.Infof("this answer of %s is %d ms old", res.Info.GetController(), age)
+	if age := info.GetAgeMs(); q.stale && age > 0 {
+		env.Infof("this answer of %s is %d ms old", info.GetController(), age)
 	}
-	now := env.Now()
-	jobs := slices.DeleteFunc(res.Jobs, func(j *ctldpb.Job) bool { return !q.keeps(j) })
-	out := bufio.NewWriter(env.Stdout)
-	defer out.Flush()
+	finish := l.finish
 	if q.json {
-		sorted := makeRows(env, q, jobs, now)
-		for i, r := range sorted {
-			jobs[i] = r.Job
-		}
-		meta := render.NewMeta(c.Cluster(), program.SlurmVersion, append([]string{env.Name}, env.Args...))
-		if err := render.WriteJSON(out, "jobs", render.NewJobsJSON(jobs, c.Cluster()), now, meta, env.Getenv("SLURM_JSON") == "compact"); err != nil {
-			return 1
-		}
-		return 0
+		finish = func() error { return l.writeJSON(out, c.Cluster()) }
 	}
-	if err := table(env, out, q, jobs, now); err != nil {
-		env.Errorf("%v", err)
+	if err := finish(); err != nil {
+		if env.OutputError() == nil {
+			env.Errorf("%v", err)
+		}
 		return 1
 	}
 	return 0
+}
+
+// load gives the jobs to the lister as they come.
+func load(c *client.Client, req *ctldpb.ListJobsRequest, l *lister) (info *ctldpb.ReadInfo, unknown []string, err error) {
+	begin := func() error {
+		unknown = nil
+		return l.begin()
+	}
+	err = c.StreamJobs(context.Background(), req, begin, func(page *ctldpb.ListJobsResponse) error {
+		if page.Info != nil {
+			info = page.Info
+		}
+		unknown = append(unknown, page.UnknownIds...)
+		for _, j := range page.Jobs {
+			l.seen(j)
+			if err := l.add(j); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return info, unknown, err
+}
+
+// components asks for what else belongs to the heterogeneous jobs that were named by their first component's id.
+func components(c *client.Client, req *ctldpb.ListJobsRequest, l *lister) error {
+	more := l.missing(req.JobIds)
+	if len(more) == 0 {
+		return nil
+	}
+	req.JobIds = more
+	res, err := c.ListJobs(context.Background(), req)
+	if err != nil {
+		return err
+	}
+	for _, j := range res.Jobs {
+		if err := l.add(j); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // loadError prints in squeue's form, which programs match at the start of the line.
@@ -190,11 +233,25 @@ func (q *query) keeps(j *ctldpb.Job) bool {
 		}
 		return false
 	}
-	return has(q.reservation, render.Rare(j, "reservation")) && has(q.licenses, render.Rare(j, "licenses"))
+	return has(q.reservation, render.Reservation(j)) && hasLicense(q.licenses, render.Licenses(j))
+}
+
+// hasLicense: any of the licenses asked for, however many of it.
+func hasLicense(wanted []string, licenses string) bool {
+	if len(wanted) == 0 {
+		return true
+	}
+	for l := range strings.SplitSeq(licenses, ",") {
+		name, _, _ := strings.Cut(l, ":")
+		if slices.Contains(wanted, name) || slices.Contains(wanted, l) {
+			return true
+		}
+	}
+	return false
 }
 
 // view picks the format and the set of columns.
-func (q *query) view() (cols []render.Column, sets [][]column, sorting string, err error) {
+func (q *query) view(own bool) (cols []render.Column, sets [][]column, sorting string, err error) {
 	sets, sorting = [][]column{columns, namedColumns}, q.sort
 	format := q.format
 	if format == "" {
@@ -225,7 +282,16 @@ func (q *query) view() (cols []render.Column, sets [][]column, sorting string, e
 		return cols, sets, sorting, err
 	}
 	cols, err = render.ParseFormat(format)
+	if own && q.start && !q.steps && q.format == "" && err == nil {
+		cols = withKind(cols)
+	}
 	return expandAll(cols, sets[0]), sets, sorting, err
+}
+
+// withKind puts behind the start of gqueue --start whether it is promised; squeue's columns stay as they are.
+func withKind(cols []render.Column) []render.Column {
+	i := slices.IndexFunc(cols, func(c render.Column) bool { return c.Key == "S" })
+	return slices.Insert(cols, i+1, render.Column{Before: " ", Key: "startkind", Width: len("START_KIND")})
 }
 
 // expandAll replaces %all by every column, set apart by bars.
@@ -252,27 +318,6 @@ func expandAll(cols []render.Column, set []column) []render.Column {
 	return out
 }
 
-func makeRows(env *program.Env, q *query, jobs []*ctldpb.Job, now time.Time) []*row {
-	clock := render.Clock{Now: now, Format: env.Getenv("SLURM_TIME_FORMAT")}
-	var rows []*row
-	for _, j := range jobs {
-		if !q.steps {
-			rows = append(rows, &row{Job: j, clock: clock, bitmap: q.bitmap})
-			continue
-		}
-		for _, s := range j.Steps {
-			if s.State == "RUNNING" && q.wantsStep(j, s) {
-				rows = append(rows, &row{Job: j, step: s, clock: clock, bitmap: q.bitmap})
-			}
-		}
-	}
-	_, sets, sorting, err := q.view()
-	if err == nil {
-		order(rows, sets, sorting)
-	}
-	return rows
-}
-
 func (q *query) wantsStep(j *ctldpb.Job, s *ctldpb.Step) bool {
 	if len(q.stepIDs) == 0 {
 		return true
@@ -284,84 +329,4 @@ func (q *query) wantsStep(j *ctldpb.Job, s *ctldpb.Step) bool {
 		}
 	}
 	return false
-}
-
-// order sorts by squeue's letters; ties by id.
-func order(rows []*row, sets [][]column, sorting string) {
-	type key struct {
-		col  *column
-		down bool
-	}
-	var keys []key
-	for part := range strings.SplitSeq(sorting, ",") {
-		part = strings.TrimSpace(part)
-		k := key{down: strings.HasPrefix(part, "-")}
-		part = strings.TrimLeft(part, "+-#")
-		if k.col = byLetter(sets[0], part); k.col == nil {
-			k.col = byName(part, sets...)
-		}
-		if k.col != nil {
-			keys = append(keys, k)
-		}
-	}
-	slices.SortStableFunc(rows, func(a, b *row) int {
-		for _, k := range keys {
-			var c int
-			if k.col.number != nil {
-				c = cmp.Compare(k.col.number(a), k.col.number(b))
-			} else {
-				c = strings.Compare(k.col.value(a), k.col.value(b))
-			}
-			if k.down {
-				c = -c
-			}
-			if c != 0 {
-				return c
-			}
-		}
-		return cmp.Compare(idRank(a), idRank(b))
-	})
-}
-
-func table(env *program.Env, out io.Writer, q *query, jobs []*ctldpb.Job, now time.Time) error {
-	cols, sets, _, err := q.view()
-	if err != nil {
-		return err
-	}
-	shown := make([]*column, len(cols))
-	header := make([]string, len(cols))
-	for i, c := range cols {
-		if q.longFormat != "" && q.format == "" {
-			shown[i] = byName(c.Key, sets...)
-		} else {
-			shown[i] = byLetter(sets[0], c.Key)
-		}
-		if shown[i] == nil {
-			if c.Key != "" {
-				env.Errorf("Invalid job format specification: %s", c.Key)
-			}
-			shown[i] = &column{value: func(*row) string { return "" }}
-			cols[i].Width = 0
-		}
-		header[i] = shown[i].header
-	}
-	rows := makeRows(env, q, jobs, now)
-	var text [][]string
-	if !q.noHeader {
-		text = append(text, header)
-	}
-	for _, r := range rows {
-		line := make([]string, len(cols))
-		for i := range cols {
-			line[i] = shown[i].value(r)
-		}
-		text = append(text, line)
-	}
-	if (q.long || q.iterate > 0) && !q.noHeader {
-		fmt.Fprintln(out, now.Format("Mon Jan _2 15:04:05 2006"))
-	}
-	if !env.ByGName() || !env.StdoutTerminal {
-		return render.Table(out, cols, text)
-	}
-	return people(out, cols, text, rows, q)
 }

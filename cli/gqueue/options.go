@@ -27,6 +27,10 @@ func Manual() *getopt.Manual {
 		Synopsis: []string{"[OPTIONS]", "--why JOB"},
 		Description: []string{
 			"Shows the jobs that are not finished; with -t also others, as long as the controllers keep them.",
+			"--start shows when each waiting job starts. gqueue says in START_KIND of each time whether it is promised, which later arrivals cannot move, or an estimate; squeue keeps Slurm's columns, and shows it with -O StartKind. SCHEDNODES are the nodes of a promise.",
+			"--why asks the planner: what the job needs, what is missing on how many nodes, what blocks it, its place in line, its earliest start, and what would let it start earlier.",
+			"A long queue comes in pieces and is sorted here; with --sort=none each row is shown as it comes, in the controller's order, and nothing is kept.",
+			"Components of a heterogeneous job are shown as 12+0, 12+1; -j 12 shows them all.",
 			"On a terminal gqueue says below each waiting job why it waits, in a sentence. squeue never does, and neither does when the output goes elsewhere.",
 		},
 		Options: append([]getopt.Option{
@@ -57,9 +61,9 @@ func Manual() *getopt.Manual {
 			{Long: "qos", Short: 'q', Arg: getopt.RequiredArg, Value: "LIST", Help: "jobs with these QOS"},
 			{Long: "reservation", Short: 'R', Arg: getopt.RequiredArg, Value: "LIST", Help: "jobs in this reservation"},
 			{Long: "sibling", Help: ""},
-			{Long: "sort", Short: 'S', Arg: getopt.RequiredArg, Value: "LETTERS", Help: "order, as -p,i; the default is " + defaultSort},
+			{Long: "sort", Short: 'S', Arg: getopt.RequiredArg, Value: "LETTERS", Help: "order, as -p,i; default " + defaultSort + "; none: as they come"},
 			{Long: "stale", Help: "take what the nearest controller knows; its age is told"},
-			{Long: "start", Help: "when waiting jobs are expected to start"},
+			{Long: "start", Help: "when waiting jobs start, promised or estimated"},
 			{Long: "states", Short: 't', Arg: getopt.RequiredArg, Value: "LIST", Help: "jobs in these states; all = every state"},
 			{Long: "steps", Short: 's', Arg: getopt.OptionalArg, Value: "LIST", Help: "running steps"},
 			{Long: "user", Short: 'u', Arg: getopt.RequiredArg, Value: "LIST", Help: "jobs of these users", Alias: []string{"users"}},

@@ -3,6 +3,7 @@ package render
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/tensorgrid/tensorgrid/api/ctldpb"
@@ -46,9 +47,11 @@ func IsArrayRest(j *ctldpb.Job) bool {
 // IsTask tells whether the record is one task of an array.
 func IsTask(j *ctldpb.Job) bool { return j.ArrayJobId != 0 && j.ArrayTaskId >= 0 }
 
-// JobID is how a job is called: 12, 12_3, 12_[4-9%2]. bitmap cuts the list of tasks, 0 = whole.
+// JobID is how a job is called: 12, 12_3, 12_[4-9%2], 12+1 for a component. bitmap cuts the list of tasks, 0 = whole.
 func JobID(j *ctldpb.Job, bitmap int) string {
 	switch {
+	case j.HetJobId != 0:
+		return fmt.Sprintf("%d+%d", j.HetJobId, j.HetOffset)
 	case IsTask(j):
 		return fmt.Sprintf("%d_%d", j.ArrayJobId, j.ArrayTaskId)
 	case IsArrayRest(j):
@@ -68,6 +71,47 @@ func ArrayTasks(j *ctldpb.Job, bitmap int) string {
 		list += "..."
 	}
 	return list
+}
+
+// PlainID turns 12+1, as components are shown, into the id of that record: their ids follow each other. Others stay.
+func PlainID(id string) string {
+	first, offset, is := strings.Cut(id, "+")
+	n, err := strconv.ParseUint(first, 10, 32)
+	k, err2 := strconv.ParseUint(offset, 10, 31)
+	if !is || err != nil || err2 != nil || n+k > 1<<32-1 {
+		return id
+	}
+	return strconv.FormatUint(n+k, 10)
+}
+
+// Dependency is what a waiting job still waits for; "" when it waits for nothing any more. Of a single one it is told how
+// it stands.
+func Dependency(j *ctldpb.Job) string {
+	d := j.Spec.GetDependency()
+	switch {
+	case d == "" || BaseState(j) != job.Pending || j.EligibleMs != 0 && j.Reason != "DependencyNeverSatisfied":
+		return ""
+	case strings.ContainsAny(d, ",?") || strings.Count(d, ":") > 1:
+		return d
+	case j.Reason == "DependencyNeverSatisfied":
+		return d + "(failed)"
+	}
+	return d + "(unfulfilled)"
+}
+
+// Reservation is the one that the job runs in, or those that it asks for.
+func Reservation(j *ctldpb.Job) string { return Or(j.Reservation, Rare(j, job.OptReservation)) }
+
+// Licenses are what the job holds or asks for, as name:count.
+func Licenses(j *ctldpb.Job) string { return Or(j.Licenses, Rare(j, job.OptLicenses)) }
+
+// Deadline is when the job must have ended, Unix ms; 0 = none.
+func Deadline(j *ctldpb.Job) int64 {
+	if j.DeadlineMs != 0 {
+		return j.DeadlineMs
+	}
+	ms, _ := strconv.ParseInt(Rare(j, job.OptDeadline), 10, 64) // "" is 0
+	return ms
 }
 
 // Elapsed is how long the job ran so far, or in all, in milliseconds.
