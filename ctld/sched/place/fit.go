@@ -71,7 +71,7 @@ func (s *Shape) tasksIn(n *Node, r *Room) uint32 {
 	if s.maxMem > 0 {
 		free = min(free, s.maxMem)
 	}
-	if s.maxMemCPU > 0 && s.cpusFor(n, 1) > cpus {
+	if s.maxMemCPU > 0 && !s.exclusive && s.cpusFor(n, 1) > cpus {
 		return 0
 	}
 	tasks := min(cpus, s.cpusWithin(n, free)) / s.cpus

@@ -48,6 +48,8 @@ func (s *Shape) Needs() string {
 	}
 	text += parts[len(parts)-1]
 	switch {
+	case s.minNodes > 1 && together:
+		text += " on " + plural(s.minNodes, "node")
 	case s.minNodes > 1:
 		text += " on each of " + plural(s.minNodes, "node")
 	case !together:
