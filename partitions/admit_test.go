@@ -93,18 +93,3 @@ func TestAdmit(t *testing.T) {
 		}
 	}
 }
-
-func FuzzParseFeatures(f *testing.F) {
-	for _, s := range []string{"a", "a&b|c", "(a|b)&c", "((a", "a*2", "", "a,b"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		e, err := ParseFeatures(s)
-		if (e == nil) == (err == nil) {
-			t.Fatalf("%q: %v, %v", s, e, err)
-		}
-		if e != nil {
-			e.Match([]string{"a"})
-		}
-	})
-}
