@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/tensorgrid/tensorgrid/ctld/sched/place"
 	"github.com/tensorgrid/tensorgrid/internal/job"
 )
 
@@ -13,208 +14,191 @@ const (
 	rankNever
 	rankShut
 	rankDown
+	rankLimit
 	rankPriority
 	rankResources
 )
 
 // verdict is why the best job of a class waits.
 type verdict struct {
-	rank   int
-	reason job.Reason
-	detail string
-	start  int64
+	rank     int
+	reason   job.Reason
+	detail   string
+	start    int64
+	promised bool
+	stops    bool // a limit that may block the jobs behind
 }
 
-// verdict notes v for the class of l.
-func (p *planner) verdict(l *lane, v verdict) { p.better(l.class, v) }
+// note keeps v for the class of l: of its best job only, those behind it wait for that one.
+func (r *round) note(l *lane, v verdict) { r.better(l.class, v) }
 
 // better keeps v unless the class has as hopeful a verdict already.
-func (p *planner) better(class int, v verdict) {
-	if v.rank > p.verdicts[class].rank {
-		p.verdicts[class] = v
+func (r *round) better(class int, v verdict) {
+	if v.rank > r.verdict[class].rank {
+		r.verdict[class] = v
 	}
 }
 
 // explain puts the verdicts into the plan, in the classes' order.
-func (p *planner) explain() {
-	for i, v := range p.verdicts {
+func (r *round) explain() {
+	for i, v := range r.verdict {
 		if v.rank != rankNone {
-			p.out.Classes = append(p.out.Classes, ClassReason{
-				Class: p.s.Classes[i].Key, Reason: v.reason, Detail: v.detail, Start: v.start})
+			r.out.Classes = append(r.out.Classes, ClassReason{
+				Class: r.s.Classes[i].Key, Reason: v.reason, Detail: v.detail, Start: v.start, Promised: v.promised})
 		}
 	}
+}
+
+// empty tells whether the shape fits on the nodes listed when they are empty.
+func (r *round) empty(s *place.Shape, list []int) bool {
+	return s.FitsEmpty(&place.Candidates{List: list, Nodes: r.s.Nodes, Topology: r.s.Topology, AnySwitches: false})
 }
 
 // impossible tells why the lane's shape would not fit even if nothing ran; it is false when it would.
-func (p *planner) impossible(l *lane) (verdict, bool) {
-	if p.fitsEmpty(l.shape, l.candidates) {
-		return verdict{}, false
+func (r *round) impossible(l *lane) (verdict, bool) {
+	if !l.fit.settled {
+		l.fit.settled, l.fit.verdict = true, r.whyNever(l)
 	}
-	if all := p.suitable(l, false); p.fitsEmpty(l.shape, all) {
-		return p.unavailable(l, all), true
-	}
-	if l.shape.features != nil {
-		free := *l.shape
-		free.features = nil
-		other := *l
-		other.shape = &free
-		if p.fitsEmpty(&free, p.suitable(&other, false)) {
-			return verdict{rank: rankNever, reason: job.ReasonBadConstraints, detail: "too few nodes of partition " +
-				p.s.Partitions[l.part].Name + " have the features " + quoted(p.s.Classes[l.class].Spec.Constraint)}, true
-		}
-	}
-	if v, ok := p.outside(l); ok {
-		return v, true
-	}
-	return verdict{rank: rankNever, reason: job.ReasonPartitionConfig, detail: "needs " + p.needs(l) +
-		"; partition " + p.s.Partitions[l.part].Name + " has no such nodes"}, true
+	return l.fit.verdict, l.fit.verdict.rank != rankNone
 }
 
-// fitsEmpty tells whether the shape fits on the candidates when they are empty.
-func (p *planner) fitsEmpty(s *shape, candidates []int) bool {
-	return s.choose(candidates, func(n int) uint32 {
-		whole := wholeRoom(p.s.Nodes[n])
-		return s.fit(p.s.Nodes[n], &whole)
-	}) != nil
+// whyNever is the verdict on a shape that does not fit when nothing runs; its rank is rankNone when it does.
+func (r *round) whyNever(l *lane) verdict {
+	up := make([]int, 0, len(l.fit.order))
+	for _, n := range l.fit.order {
+		if r.s.Nodes[n].Up {
+			up = append(up, n)
+		}
+	}
+	if r.empty(l.fit.shape, up) {
+		return verdict{}
+	}
+	part := r.s.Partitions[l.part]
+	if len(up) < len(l.fit.order) && r.empty(l.fit.shape, l.fit.order) {
+		return r.unavailable(l)
+	}
+	if free := l.fit.shape.Without(); l.c.Spec.Constraint != "" && r.empty(free, free.Order(r.s.Nodes, part.Nodes)) {
+		return verdict{rank: rankNever, reason: job.ReasonBadConstraints, detail: "too few nodes of partition " +
+			part.Name + " have the features " + quoted(l.c.Spec.Constraint)}
+	}
+	for _, n := range l.fit.shape.Required() {
+		if r.p.places[l.part][n] < 0 {
+			return verdict{rank: rankNever, reason: job.ReasonPartitionConfig, detail: "node " + r.s.Nodes[n].Name +
+				" is not in partition " + part.Name}
+		}
+	}
+	return verdict{rank: rankNever, reason: job.ReasonPartitionConfig, detail: "needs " + l.fit.shape.Needs() +
+		"; partition " + part.Name + " has no such nodes"}
 }
 
 // unavailable says which nodes the lane's shape waits for to come back.
-func (p *planner) unavailable(l *lane, all []int) verdict {
-	var down []string
-	required := false
-	for _, n := range all {
-		if !p.s.Nodes[n].Up {
-			down = append(down, p.s.Nodes[n].Name)
+func (r *round) unavailable(l *lane) verdict {
+	var down, named []string
+	for _, n := range l.fit.order {
+		if !r.s.Nodes[n].Up {
+			down = append(down, r.s.Nodes[n].Name)
 		}
 	}
-	for _, n := range l.shape.required {
-		required = required || !p.s.Nodes[n].Up
-	}
-	if required {
-		var names []string
-		for _, n := range l.shape.required {
-			if !p.s.Nodes[n].Up {
-				names = append(names, p.s.Nodes[n].Name)
-			}
+	for _, n := range l.fit.shape.Required() {
+		if !r.s.Nodes[n].Up {
+			named = append(named, r.s.Nodes[n].Name)
 		}
-		return verdict{rank: rankDown, reason: job.ReasonReqNodeNotAvail, detail: "UnavailableNodes:" + few(names)}
 	}
-	return verdict{rank: rankDown, reason: job.ReasonNodesDown, detail: "needs " + p.needs(l) +
+	if len(named) > 0 {
+		return verdict{rank: rankDown, reason: job.ReasonReqNodeNotAvail, detail: "UnavailableNodes:" + few(named)}
+	}
+	return verdict{rank: rankDown, reason: job.ReasonNodesDown, detail: "needs " + l.fit.shape.Needs() +
 		"; these are down, drained or silent: " + few(down)}
 }
 
-// outside tells that a node was named which is not in the partition.
-func (p *planner) outside(l *lane) (verdict, bool) {
-	for _, n := range l.shape.required {
-		found := false
-		for _, m := range p.s.Partitions[l.part].Nodes {
-			found = found || m == n
-		}
-		if !found {
-			return verdict{rank: rankNever, reason: job.ReasonPartitionConfig, detail: "node " + p.s.Nodes[n].Name +
-				" is not in partition " + p.s.Partitions[l.part].Name}, true
-		}
+// behindWhom says for which job the lane's best one stands back.
+func (r *round) behindWhom(l *lane) string {
+	if b := r.parts[l.part].blocked; b != 0 && b != l.head.JobID {
+		return "job " + strconv.FormatUint(uint64(b), 10) + " comes first in partition " + r.s.Partitions[l.part].Name
 	}
-	return verdict{}, false
-}
-
-// behind says for which job the lane's best one stands back.
-func (p *planner) behind(l *lane) string {
-	if b := p.parts[l.part].blocked; b != 0 {
-		return "job " + strconv.FormatUint(uint64(b), 10) + " comes first in partition " + p.s.Partitions[l.part].Name
+	if l.fit == nil {
+		return ""
 	}
-	for _, n := range l.candidates {
-		for _, h := range p.holds[n] {
-			return "nodes are kept for job " + strconv.FormatUint(uint64(h.job), 10)
+	limit, _ := r.limit(l)
+	for _, n := range l.fit.order {
+		for _, h := range r.holds[n] {
+			if h.job != l.head.JobID {
+				return "nodes are kept for job " + strconv.FormatUint(uint64(h.job), 10)
+			}
+		}
+		if name := r.blocker(l.access, n, endAfter(r.now, limit)); name != "" {
+			return "nodes are reserved by " + name
 		}
 	}
 	return ""
 }
 
-// needs says in words what the lane's shape takes on one node.
-func (p *planner) needs(l *lane) string {
-	s := l.shape
-	tasks := max(s.perNode, 1)
-	if s.tasks > 0 {
-		tasks = max(s.tasks/uint32(max(s.minNodes, 1)), 1)
-		if s.perNode > 0 {
-			tasks = min(tasks, s.perNode)
-		}
-	}
-	parts := []string{plural(int(max(tasks*s.cpus, s.minCPUs)), "CPU")}
-	switch {
-	case s.exclusive:
-		parts = []string{"all CPUs"}
-	case s.tasks > 1 && s.maxNodes != 1 && s.perNode == 0:
-		parts = []string{plural(int(s.tasks*s.cpus), "CPU")}
-	}
-	switch {
-	case s.memNode == job.WholeNode:
-		parts = append(parts, "all memory")
-	case s.memNode > 0:
-		parts = append(parts, memory(s.memNode)+" of memory")
-	case s.memCPU > 0:
-		parts = append(parts, memory(s.memCPU)+" of memory a CPU")
-	}
-	for _, g := range s.gres {
-		name := g.Name
-		if g.Type != "" {
-			name += ":" + g.Type
-		}
-		parts = append(parts, strconv.FormatUint(g.Count, 10)+" "+name)
-	}
-	text := strings.Join(parts[:len(parts)-1], ", ")
-	if text != "" {
-		text += " and "
-	}
-	text += parts[len(parts)-1]
-	switch {
-	case s.minNodes > 1:
-		return text + " on each of " + plural(s.minNodes, "node")
-	case s.tasks > 1 && s.maxNodes != 1 && s.perNode == 0:
-		return text
-	}
-	return text + " on one node"
-}
-
 // shortage says what is missing now: how many nodes have the CPUs, and what those lack.
-func (p *planner) shortage(l *lane) string {
-	s := l.shape
-	bare := shape{tasks: s.tasks, perNode: s.perNode, cpus: s.cpus, minCPUs: s.minCPUs, exclusive: s.exclusive,
-		memNode: 1}
-	withMem := *s
-	withMem.gres = nil
-	var cpus, mem, all int
-	for _, n := range l.candidates {
-		node := p.s.Nodes[n]
-		if bare.fit(node, &p.rooms[n]) == 0 {
-			continue
-		}
-		cpus++
-		if withMem.fit(node, &p.rooms[n]) == 0 {
-			continue
-		}
-		mem++
-		if s.fit(node, &p.rooms[n]) > 0 {
-			all++
-		}
+func (r *round) shortage(l *lane) string {
+	limit, _ := r.limit(l)
+	text := "needs " + l.fit.shape.Needs() + "; "
+	if name := r.missingLicense(l, limit); name != "" {
+		return text + "license " + name + " is in use"
 	}
-	text := "needs " + p.needs(l) + "; "
+	t := r.tally(l, limit)
 	have := "have the CPUs"
-	if s.exclusive {
+	if l.fit.shape.Exclusive() {
 		have = "are empty"
 	}
-	text += count(cpus, have)
+	text += count(t.cpus, have)
 	switch {
-	case cpus == 0 || cpus == all:
-	case mem == 0:
+	case t.cpus == 0 || t.cpus == t.all:
+	case t.mem == 0:
 		text += ", none has the memory free"
-	case len(s.gres) > 0 && all == 0:
-		text += ", none has a free " + s.gres[0].Name
+	case t.gres != "" && t.all == 0:
+		text += ", none has a free " + t.gres
 	default:
-		text += ", " + number(all) + " of them all of it"
+		text += ", " + number(t.all) + " of them all of it"
+	}
+	if t.reserved > 0 {
+		text += "; " + plural(t.reserved, "node") + " reserved by " + t.by
 	}
 	return text
+}
+
+// tally counts what nodes have for a lane.
+type tally struct {
+	cpus, mem, all, reserved int
+	down                     int
+	by, gres                 string
+}
+
+// tally looks at each node that suits the lane's shape.
+func (r *round) tally(l *lane, limit int64) tally {
+	var t tally
+	if g := l.fit.shape.Least().Gres; len(g) > 0 {
+		t.gres = g[0].Name
+	}
+	to := endAfter(r.now, limit)
+	for _, n := range l.fit.order {
+		node := r.s.Nodes[n]
+		if !node.Up {
+			t.down++
+			continue
+		}
+		if name := r.blocker(l.access, n, to); name != "" {
+			t.reserved, t.by = t.reserved+1, name
+			continue
+		}
+		if l.fit.fits[n] > 0 {
+			t.cpus, t.mem, t.all = t.cpus+1, t.mem+1, t.all+1
+			continue
+		}
+		lack := l.fit.shape.Lacks(n, node, &r.p.rooms[n])
+		if lack&(place.LackCPUs|place.LackEmpty|place.LackUser) != 0 {
+			continue
+		}
+		t.cpus++
+		if lack&place.LackMem == 0 {
+			t.mem++
+		}
+	}
+	return t
 }
 
 // count is "no node has ..." or "3 nodes have ...".
@@ -248,5 +232,4 @@ func plural(n int, word string) string {
 
 func number(n int) string     { return strconv.Itoa(n) }
 func quoted(s string) string  { return strconv.Quote(s) }
-func memory(b int64) string   { return job.FormatMem(b) }
 func minutes(ms int64) string { return job.FormatDuration(ms) }

@@ -135,42 +135,6 @@ func TestPlanIsDeterministic(t *testing.T) {
 	})
 }
 
-// The job that waits first in a partition still fits at the time it was promised, whatever of this
-// plan runs then.
-func TestBackfillDoesNotDelay(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		s := drawSnapshot(t)
-		p := newPlanner(s, propNow, Policy{})
-		p.plan()
-		for c, v := range p.verdicts {
-			if v.rank != rankResources || v.start == 0 {
-				continue
-			}
-			rooms := p.rooms
-			for _, e := range p.ends {
-				if e.at > v.start {
-					continue
-				}
-				for _, a := range e.allocs {
-					rooms[p.byName[a.Node]].more(s.Nodes[p.byName[a.Node]], &a)
-				}
-			}
-			fits := false
-			for _, i := range p.partitionsOf(s.Classes[c].Spec) {
-				l := &lane{class: c, part: i}
-				p.prepare(l)
-				fits = fits || l.shape.choose(l.candidates, func(n int) uint32 {
-					return l.shape.fit(s.Nodes[n], &rooms[n])
-				}) != nil
-			}
-			if !fits {
-				t.Fatalf("class %s does not fit at %d as promised\nstarts %+v", s.Classes[c].Key, v.start, p.out.Starts)
-			}
-			return // later reservations were made after, on other terms
-		}
-	})
-}
-
 // 100,000 jobs of 50 shapes wait for 1,000 busy nodes.
 func BenchmarkPlan(b *testing.B) {
 	for _, free := range []bool{false, true} {

@@ -1,0 +1,167 @@
+package sched
+
+import (
+	"slices"
+
+	"github.com/tensorgrid/tensorgrid/ctld/sched/place"
+	"github.com/tensorgrid/tensorgrid/internal/job"
+)
+
+// fitKey names a shape in a partition. uid is only told apart where nodes may be one user's.
+type fitKey struct {
+	shape string
+	part  int
+	uid   int64
+}
+
+// fitted is a shape in a partition with how many of its tasks each node has room for now: the verdict on the shape,
+// kept over rounds and brought up to date for the nodes that have changed.
+type fitted struct {
+	shape  *place.Shape
+	wrong  string
+	least  int // nodes
+	most   int
+	single bool
+	tasks  uint64
+	order  []int   // nodes that suit, in the order in which they are tried
+	places []int32 // by node: place in order; -1 = does not suit
+	fits   []uint32
+	count  int    // nodes with room
+	sum    uint64 // tasks that they have room for
+	from   int    // places before it have no room
+	at     int    // of the journal
+	seen   int    // of statics
+	stale  bool
+	redo   bool // which nodes suit is to be found anew
+	used   uint64
+
+	settled bool    // the verdict on empty nodes was made
+	verdict verdict // rankNone = it fits on them
+}
+
+// fitted gives the shape of a class in a partition, up to date.
+func (p *Planner) fitted(c *Class, x *job.Extra, part int, owners bool) *fitted {
+	key := fitKey{shape: c.Shape, part: part}
+	if key.shape == "" {
+		key.shape = c.Key
+	}
+	if owners {
+		key.uid = int64(c.UID) + 1
+	}
+	f := p.fits[key]
+	if f == nil {
+		f = p.compile(c, x, part)
+		p.fits[key] = f
+	}
+	f.used = p.round
+	if f.wrong == "" {
+		p.catchUp(f, part)
+	}
+	return f
+}
+
+// compile works out a shape and where it could ever run.
+func (p *Planner) compile(c *Class, x *job.Extra, part int) *fitted {
+	q := p.parts[part]
+	lim := place.Limits{MinNodes: q.MinNodes, MaxNodes: q.MaxNodes, DefMemPerNode: q.DefMemPerNode, DefMemPerCPU: q.DefMemPerCPU,
+		MaxMemPerNode: q.MaxMemPerNode, MaxMemPerCPU: q.MaxMemPerCPU, WholeNodes: q.WholeNodes, ExclusiveUser: q.ExclusiveUser,
+		LLN: q.LLN, MaxCPUsPerNode: q.MaxCPUsPerNode}
+	f := &fitted{stale: true}
+	f.shape, f.wrong = place.Compile(c.Spec, x, lim, c.Avoid, func(name string) (int, bool) {
+		n, ok := p.names[name]
+		return n, ok
+	})
+	if f.wrong != "" {
+		return f
+	}
+	f.least, f.most = f.shape.Nodes()
+	f.tasks = uint64(c.Spec.NTasks)
+	p.suit(f, part)
+	return f
+}
+
+// suit finds the nodes that could ever run the shape. Shapes that all nodes of a partition suit share its order.
+func (p *Planner) suit(f *fitted, part int) {
+	f.settled = false
+	f.order, f.stale = f.shape.Order(p.nodes, p.parts[part].Nodes), true
+	if slices.Equal(f.order, p.order[part]) {
+		f.order, f.places = p.order[part], p.places[part]
+	} else {
+		f.places = placesOf(f.order, len(p.nodes))
+	}
+	f.single = f.shape.Single() || len(f.order) == 1
+}
+
+// catchUp brings the vector up to date.
+func (p *Planner) catchUp(f *fitted, part int) {
+	if f.redo {
+		f.redo = false
+		p.suit(f, part)
+	}
+	for ; f.seen < len(p.statics); f.seen++ {
+		f.settled = false
+		if n := int(p.statics[f.seen]); f.shape.Suits(n, p.nodes[n]) != (f.places[n] >= 0) && slices.Contains(p.parts[part].Nodes, n) {
+			f.seen = len(p.statics)
+			p.suit(f, part)
+			break
+		}
+	}
+	if f.stale || len(p.journal)-f.at > len(f.order) {
+		f.stale, f.at, f.count, f.sum, f.from = false, len(p.journal), 0, 0, 0
+		if f.fits == nil {
+			f.fits = make([]uint32, len(p.nodes))
+		}
+		clear(f.fits)
+		for at := len(f.order) - 1; at >= 0; at-- {
+			n := f.order[at]
+			if t := p.fit(f, n, &p.rooms[n]); t > 0 {
+				f.fits[n], f.count, f.sum, f.from = t, f.count+1, f.sum+uint64(t), at
+			}
+		}
+		return
+	}
+	for ; f.at < len(p.journal); f.at++ {
+		n := int(p.journal[f.at])
+		if f.places[n] < 0 {
+			continue
+		}
+		was, t := f.fits[n], p.fit(f, n, &p.rooms[n])
+		if was == t {
+			continue
+		}
+		f.fits[n] = t
+		f.count += boolInt(t > 0) - boolInt(was > 0)
+		f.sum += uint64(t) - uint64(was)
+		if t > 0 {
+			f.from = min(f.from, int(f.places[n]))
+		}
+	}
+}
+
+// fit is how many tasks a node that suits has room for.
+func (p *Planner) fit(f *fitted, n int, room *place.Room) uint32 {
+	if !p.nodes[n].Up {
+		return 0
+	}
+	return f.shape.Fit(p.nodes[n], room)
+}
+
+// hopeless tells at once that the shape does not fit now.
+func (f *fitted) hopeless() bool { return f.count < max(f.least, 1) || f.sum < f.tasks }
+
+// list gives the nodes with room, in the order in which they are tried, in the planner's scratch.
+func (p *Planner) list(f *fitted) []int {
+	for f.from < len(f.order) && f.fits[f.order[f.from]] == 0 {
+		f.from++
+	}
+	out := p.scratch.list[:0]
+	for _, n := range f.order[min(f.from, len(f.order)):] {
+		if f.fits[n] > 0 {
+			if out = append(out, n); len(out) == f.count {
+				break
+			}
+		}
+	}
+	p.scratch.list = out
+	return out
+}

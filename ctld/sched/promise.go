@@ -1,0 +1,259 @@
+package sched
+
+import (
+	"slices"
+
+	"github.com/tensorgrid/tensorgrid/ctld/sched/place"
+	"github.com/tensorgrid/tensorgrid/internal/job"
+)
+
+// keepPromises puts the promises that were given back into the picture, those for sooner first. A promise holds whatever
+// has come since, however it ranks. It is broken only when what it stands on is gone: a node was lost, drained or
+// reserved, or runs there got more time. Its job is promised another start when its turn comes.
+func (r *round) keepPromises() {
+	list := make([]*Promised, 0, len(r.s.Promised))
+	for i := range r.s.Promised {
+		w := &r.s.Promised[i]
+		if w.Promise != nil && !w.Held && w.Blocked == "" {
+			list = append(list, w)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b *Promised) int {
+		if c := compare64(a.Promise.Start, b.Promise.Start); c != 0 {
+			return c
+		}
+		return compare64(int64(a.JobID), int64(b.JobID))
+	})
+	for _, w := range list {
+		c := r.classOf(w.Class)
+		if h := r.recall(c, w); h != nil {
+			r.keep(h)
+			if h.promised {
+				r.parts[h.part].promises++
+			}
+			r.wakeAt(h.at)
+		}
+	}
+}
+
+func compare64(a, b int64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+func (r *round) classOf(key string) *Class {
+	i, found := slices.BinarySearchFunc(r.s.Classes, key, func(c *Class, key string) int {
+		switch {
+		case c.Key < key:
+			return -1
+		case c.Key > key:
+			return 1
+		}
+		return 0
+	})
+	if !found {
+		return nil
+	}
+	return r.s.Classes[i]
+}
+
+// recall makes the hold of a promise, if it still stands.
+func (r *round) recall(c *Class, w *Promised) *hold {
+	part := slices.IndexFunc(r.s.Partitions, func(p *Partition) bool { return p.Name == w.Promise.Partition })
+	if c == nil || part < 0 || !r.s.Partitions[part].Up || !slices.Contains(r.partitionsOf(c.Spec), part) {
+		return nil
+	}
+	l := &lane{c: c, part: part, extra: r.extraOf(c), head: w.Waiting}
+	if l.extra == nil {
+		return nil
+	}
+	l.fit = r.p.fitted(c, l.extra, part, r.owners)
+	l.open, _ = r.accesses(c, l.extra, c.QOS)
+	if l.fit.wrong != "" || len(l.open) == 0 {
+		return nil
+	}
+	at := max(w.Promise.Start, r.now)
+	h := &hold{job: w.JobID, part: part, at: at, end: endAfter(at, w.Promise.Limit), by: l.tenant(), promised: r.pol.Promises > 0 || l.extra.Deadline > 0,
+		licenses: l.extra.Licenses}
+	for i := range w.Promise.Nodes {
+		n, ok := r.p.names[w.Promise.Nodes[i].Node]
+		if !ok || l.fit.places[n] < 0 {
+			return nil
+		}
+		h.nodes, h.allocs = append(h.nodes, n), append(h.allocs, w.Promise.Nodes[i])
+	}
+	if !slices.IsSorted(h.nodes) || len(h.nodes) == 0 {
+		return nil
+	}
+	late := at == r.now
+	if late { // it is due: what still runs there past its limit will be gone at any moment
+		h.at, h.end = r.now+1, endAfter(r.now+1, w.Promise.Limit)
+	}
+	for _, a := range l.open {
+		if r.stands(h, a) {
+			return h
+		}
+	}
+	return nil
+}
+
+// extraOf reads the rare options of a class; nil when they cannot be read.
+func (r *round) extraOf(c *Class) *job.Extra {
+	if c.Extra != nil {
+		return c.Extra
+	}
+	x, err := c.Spec.Extra()
+	if err != nil {
+		return nil
+	}
+	return &x
+}
+
+// stands tells whether the nodes of a hold have what it takes all the time that it takes it.
+func (r *round) stands(h *hold, a *access) bool {
+	for i, n := range h.nodes {
+		node := r.s.Nodes[n]
+		if !node.Up || !r.open(a, n, h.at, h.end) {
+			return false
+		}
+		if !holds(node, r.roomAt(n, h.at, h.end), &h.allocs[i], h.by) {
+			return false
+		}
+	}
+	return r.lics.have(h.licenses, h.at, h.end, a)
+}
+
+// holds tells whether a room has what an allocation takes.
+func holds(n *place.Node, room *place.Room, a *job.NodeAlloc, by place.Tenant) bool {
+	uid := int64(by.UID) + 1
+	switch {
+	case room.Shut, room.CPUs < a.CPUs, room.Mem < a.Mem, by.Exclusive && room.Runs > 0,
+		room.Owner > 0 && room.Owner != uid, by.User && room.User != 0 && room.User != uid:
+		return false
+	}
+	for g := range a.Gres {
+		if i := place.GresAt(n, &a.Gres[g]); i < 0 || room.Gres[i] < a.Gres[g].Count {
+			return false
+		}
+	}
+	return true
+}
+
+// wait gives the best job of l its verdict and, if it is among the first that wait for resources in its partition, a
+// start that is kept free for it. Whatever ranks behind it may use those nodes only if that does not delay it.
+func (r *round) wait(q *lanes, l *lane) {
+	if v, ok := r.impossible(l); ok {
+		r.note(l, v)
+		q.close(l)
+		return
+	}
+	if mine := r.held[l.head.JobID]; len(mine) > 0 {
+		r.improve(l, mine[0])
+		r.goOn(q, l)
+		return
+	}
+	if r.makeRoom(l) {
+		r.goOn(q, l)
+		return
+	}
+	if !r.mayReserve(l) {
+		if part := &r.parts[l.part]; part.blocked == 0 {
+			part.blocked = l.head.JobID
+		}
+		r.note(l, verdict{rank: rankPriority, reason: job.ReasonPriority, detail: r.behindWhom(l)})
+		q.close(l)
+		return
+	}
+	part := &r.parts[l.part]
+	v := verdict{rank: rankResources, reason: job.ReasonResources, detail: r.shortage(l)}
+	if part.blocked == 0 {
+		part.blocked = l.head.JobID
+	}
+	if h := r.book(l, afterward); h != nil {
+		part.promises++
+		r.keep(h)
+		r.promise(l, h)
+		r.told(&v, h)
+	}
+	r.note(l, v)
+	r.goOn(q, l)
+}
+
+// goOn looks at the next job of a lane whose best job waits with a start kept for it, as long as there are starts to be
+// promised; else the lane is closed: what does not fit for the first fits no better for those behind it.
+func (r *round) goOn(q *lanes, l *lane) {
+	switch {
+	case l.c.Mixed && r.pol.Promises == 0, l.head.Tasks != nil && l.head.Tasks.Len() > 1, !r.mayReserve(l):
+		q.close(l)
+	default:
+		q.advance(l)
+	}
+}
+
+// told puts what is known of a start into a verdict.
+func (r *round) told(v *verdict, h *hold) {
+	if h.at < never {
+		v.start, v.promised = h.at, h.promised
+		return
+	}
+	v.detail += "; the jobs it waits for have no time limit"
+}
+
+// book finds the earliest start of the lane's best job before a time, in the way in which it is the soonest.
+func (r *round) book(l *lane, until int64) *hold {
+	limit, _ := r.limit(l)
+	var best *hold
+	for _, a := range l.open {
+		l.access = a
+		at, picks, ok := r.earliest(l, r.soonest(l), limit, until)
+		if !ok || r.pol.Window > 0 && at < never && at > r.now+r.pol.Window {
+			continue
+		}
+		until = at
+		best = r.reserve(l, at, limit, picks)
+	}
+	l.access = l.open[0]
+	if best != nil {
+		best.promised = (r.pol.Promises > 0 || l.extra.Deadline > 0) && best.at < never
+	}
+	return best
+}
+
+// soonest is the first moment for which a start is looked for.
+func (r *round) soonest(l *lane) int64 { return max(r.now, l.head.Begin) }
+
+// promise tells the state of a start that is promised, or kept as the policy's head.
+func (r *round) promise(l *lane, h *hold) {
+	if !h.promised && !(r.pol.StickyHead && h.at < never) {
+		return
+	}
+	limit, _ := r.limit(l)
+	r.out.Promises = append(r.out.Promises, PromiseChange{JobID: l.head.JobID, Revision: l.head.Revision,
+		Promise: &Promise{Start: h.at, Partition: r.s.Partitions[h.part].Name, Nodes: h.allocs, Limit: limit}})
+}
+
+// improve moves a promise to an earlier time where things have ended early. It is never moved to a later one.
+func (r *round) improve(l *lane, h *hold) {
+	part := &r.parts[l.part]
+	if part.blocked == 0 {
+		part.blocked = l.head.JobID
+	}
+	v := verdict{rank: rankResources, reason: job.ReasonResources}
+	if !r.pol.StickyHead && h.part == l.part && h.at > r.now+1 {
+		r.release(h)
+		if sooner := r.book(l, h.at); sooner != nil && sooner.at < h.at {
+			sooner.promised = h.promised
+			h = sooner
+			r.promise(l, h)
+		}
+		r.keep(h)
+	}
+	v.detail = r.shortage(l)
+	r.told(&v, h)
+	r.note(l, v)
+}
