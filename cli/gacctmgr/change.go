@@ -3,6 +3,7 @@ package gacctmgr
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,10 +43,14 @@ func (c *call) change(verb string, args []string) int {
 		c.env.Errorf("%v", err)
 		return 1
 	}
-	if verb == "modify" && len(cmd.where) == 0 && !c.immediate && !c.ask("You didn't set any conditions with 'WHERE'.\nAre you sure you want to continue?") {
+	if !c.connect() {
 		return 1
 	}
-	if !c.connect() {
+	if bad := c.onlyCluster(cmd); bad != "" {
+		c.env.Errorf("%s", bad)
+		return 1
+	}
+	if verb == "modify" && len(cmd.where) == 0 && !c.immediate && !c.ask("You didn't set any conditions with 'WHERE'.\nAre you sure you want to continue?") {
 		return 1
 	}
 	return c.commit(&ctldpb.ChangeAccountingRequest{Verb: verb, Entity: e.name, Where: cmd.where, Set: cmd.set, Key: client.NewKey()})
@@ -154,9 +159,13 @@ func (c *call) tell(req *ctldpb.ChangeAccountingRequest, res *ctldpb.ChangeAccou
 	last := ""
 	for _, line := range res.Changed {
 		line = render.Clean(line)
-		if head := heading(req.Verb, req.Entity, strings.Contains(line, "A = ") || strings.HasPrefix(line, "C = ")); head != last {
+		words := assocWords(line)
+		if head := heading(req.Verb, req.Entity, words != nil); head != last {
 			fmt.Fprintln(c.env.Stdout, head)
 			last = head
+		}
+		if words != nil {
+			line = assocLine(req.Verb, c.client.Cluster(), words)
 		}
 		fmt.Fprintf(c.env.Stdout, "  %s\n", strings.TrimSpace(line))
 	}
@@ -164,6 +173,56 @@ func (c *call) tell(req *ctldpb.ChangeAccountingRequest, res *ctldpb.ChangeAccou
 		c.settings(req)
 	}
 	return 0
+}
+
+// assocWords reads "A = physics U = bob P = part"; nil when the line is none of an association.
+func assocWords(line string) map[string]string {
+	f := strings.Fields(line)
+	if len(f)%3 != 0 || len(f) == 0 {
+		return nil
+	}
+	words := map[string]string{}
+	for i := 0; i < len(f); i += 3 {
+		if f[i+1] != "=" || len(f[i]) != 1 {
+			return nil
+		}
+		words[f[i]] = f[i+2]
+	}
+	return words
+}
+
+// assocLine writes an association with sacctmgr's order and columns.
+func assocLine(verb, cluster string, words map[string]string) string {
+	words["C"] = render.Or(words["C"], cluster)
+	order := []struct {
+		letter string
+		width  int
+	}{{"C", 10}, {"A", 20}, {"U", 9}, {"P", 10}}
+	if verb == "add" {
+		order[0], order[2] = order[2], order[0]
+		order[1].width = 10
+	}
+	var parts []string
+	for _, o := range order {
+		if v := words[o.letter]; v != "" {
+			parts = append(parts, fmt.Sprintf("%s = %-*s", o.letter, o.width, v))
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+// onlyCluster takes cluster= out of a command; another cluster's name is refused.
+func (c *call) onlyCluster(cmd *command) (bad string) {
+	this := c.client.Cluster()
+	for _, list := range []*[]*ctldpb.Clause{&cmd.where, &cmd.set} {
+		*list = slices.DeleteFunc(*list, func(w *ctldpb.Clause) bool {
+			if w.Name == "cluster" && w.Value != this && this != "" {
+				bad = fmt.Sprintf("No cluster '%s' known by database.\nthis is cluster %s", w.Value, this)
+			}
+			return w.Name == "cluster" || w.Name == "defaultwckey"
+		})
+	}
+	return bad
 }
 
 // settings shows what was asked for beyond the names.

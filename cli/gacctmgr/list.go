@@ -37,6 +37,12 @@ func (c *call) list(args []string) int {
 	if !c.connect() {
 		return 1
 	}
+	if e.name != "cluster" {
+		if bad := c.onlyCluster(cmd); bad != "" {
+			c.env.Errorf("%s", bad)
+			return 1
+		}
+	}
 	rows, err := c.rows(e.name, cmd.where)
 	if err == nil && e.name != "association" && joins(e, cmd, shown) {
 		rows, err = c.join(e.name, cmd.where, rows)

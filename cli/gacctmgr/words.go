@@ -104,6 +104,9 @@ func findEntity(word string) (*entity, error) {
 // key finds the full name of a word: an exact one, another spelling, or the only one that it begins.
 func (e *entity) key(word string) (string, error) {
 	low := strings.ToLower(word)
+	if one := strings.TrimSuffix(low, "s"); one == e.name && e.changes || one == "user" && e.name == "coordinator" {
+		return "name", nil // account= of an account is its name
+	}
 	var all []string
 	for _, set := range e.keys {
 		for _, k := range set {
