@@ -178,13 +178,13 @@ func (s *Shape) leafSet(c *Candidates, of []int, g goal, k int) []int {
 			continue
 		}
 		if more > 0 {
-			for i := len(free) - 1; i >= more; i-- { // the smallest first
-				set[k-1] = free[i]
-				if s.doesOn(c, set, g) {
-					return set
+			last := slices.Clone(free[more-1:])
+			slices.SortStableFunc(last, func(a, b int) int { return size(b, a) })
+			for _, l := range last { // the smallest first
+				if set[k-1] = l; s.doesOn(c, set, g) {
+					break
 				}
 			}
-			set[k-1] = free[more-1]
 		}
 		return set
 	}
