@@ -51,6 +51,8 @@ type fake struct {
 	changed    []string // what a change says
 	policy     string   // of priorities
 	explained  *ctldpb.JobExplanation
+	resv       []*ctldpb.Reservation
+	licenses   []*ctldpb.License
 	stream     int // rows that StreamJobs gives; 0 = it is not known
 	breaks     int // streams that break off
 }

@@ -46,7 +46,7 @@ func Manual() *getopt.Manual {
 		Name: "gcancel", Slurm: "scancel", Summary: "end or signal jobs",
 		Synopsis: []string{"[OPTIONS] JOB...", "[OPTIONS] --user=USER", "[OPTIONS] --name=NAME"},
 		Description: []string{
-			"Ends jobs: those that wait at once; those that run get TERM, and KILL after KillWait. JOB is 12, an array 12, a task 12_3, or tasks 12_[1-5,9]; a comma list is taken too.",
+			"Ends jobs: those that wait at once; those that run get TERM, and KILL after KillWait. JOB is 12, an array 12, a task 12_3, tasks 12_[1-5,9], or a component 12+1; a comma list is taken too.",
 			"With filters, only jobs that meet all of them; without JOB, all such jobs. Jobs that ended meanwhile are passed over in silence.",
 		},
 		Options: append(opts, common...),
@@ -185,6 +185,7 @@ func (c *call) takeIDs(words []string) error {
 			return fmt.Errorf("Invalid job id %q\nan operand that is empty names no job", w)
 		}
 		for _, id := range splitIDs(w) {
+			id = render.PlainID(id)
 			base, _, _ := strings.Cut(id, ".")
 			if _, err := job.ParseRef(base); err != nil {
 				return fmt.Errorf("Invalid job id %s", id)
@@ -330,7 +331,7 @@ func (c *call) ask(ctx context.Context, cl *client.Client) []string {
 // restRef names an array's waiting tasks without the limit on how many run at once.
 func restRef(j *ctldpb.Job, id string) string {
 	if !render.IsArrayRest(j) {
-		return id
+		return render.PlainID(id)
 	}
 	base, _, _ := strings.Cut(id, "%")
 	return strings.TrimSuffix(base, "]") + "]"

@@ -56,7 +56,10 @@ func jobWords(args []string) ([]string, error) {
 			return nil, fmt.Errorf("Invalid job id specification: %s", a)
 		}
 	}
-	for _, id := range ids {
+	for i, id := range ids {
+		if ids[i] = render.PlainID(id); ids[i] != id {
+			continue
+		}
 		if strings.HasPrefix(id, "name=") {
 			continue
 		}
@@ -109,6 +112,9 @@ func (c *call) update(args []string) int {
 		c.env.Errorf("too few arguments for keyword:update")
 		return 1
 	}
+	if resUpdate(args) {
+		return c.updateReservation(args)
+	}
 	words := make([][2]string, len(args))
 	rank, kind, names := 0, "", ""
 	for i, a := range args {
@@ -144,8 +150,22 @@ func (c *call) update(args []string) int {
 		return c.updatePartition(names, set)
 	}
 	c.env.Errorf("No valid entity in update command")
-	c.env.Errorf(`Input line must include "NodeName", "JobId" or "PartitionName"`)
+	c.env.Errorf(`Input line must include "NodeName", "JobId", "PartitionName" or "ReservationName"`)
 	return 1
+}
+
+// resUpdate: ReservationName stands there and no word that says more; of a job, a reservation is a value.
+func resUpdate(args []string) bool {
+	named := false
+	for _, a := range args {
+		key, _, _ := strings.Cut(a, "=")
+		if kind, rank := entity(key); rank > 0 && kind != "partition" {
+			return false
+		}
+		low := strings.ToLower(key)
+		named = named || low != "name" && resName(key)
+	}
+	return named
 }
 
 // entity says what a key names, and how much it says so: the partition of a job is a value, JobId is not.

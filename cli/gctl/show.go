@@ -29,9 +29,11 @@ func kinds() []verb {
 		{name: "hostnames", short: 5, run: (*call).showHostnames},
 		{name: "hostlist", short: 5, run: func(c *call, a []string) int { return c.showHostlist(a, hostlist.Compress) }},
 		{name: "hostlistsorted", short: 9, run: func(c *call, a []string) int { return c.showHostlist(a, hostlist.CompressSorted) }},
-		{name: "reservation", short: 1, run: empty("No reservations in the system")},
-		{name: "reservations", short: 12, run: empty("No reservations in the system")},
-		{name: "licenses", short: 1, run: empty("No licenses configured in Slurm.")},
+		{name: "reservation", short: 1, run: (*call).showReservations},
+		{name: "reservations", short: 12, run: (*call).showReservations},
+		{name: "reservationname", short: 12, run: (*call).showReservations},
+		{name: "licenses", short: 1, run: (*call).showLicenses},
+		{name: "assoc_mgr", short: 2, run: (*call).showAssociations},
 		{name: "topology", short: 1, run: empty("No topology information available")},
 	}
 }
@@ -283,14 +285,22 @@ func memory(bytes int64) string {
 
 func partitionRecord(p *ctldpb.Partition) *record {
 	r := &record{}
+	other := func(key, none string) string { return kv(key, render.Or(p.Other[key], none)) }
 	r.line(kv("PartitionName", p.Name))
-	r.line(kv("AllowGroups", render.Or(p.AllowGroups, "ALL")), kv("AllowAccounts", render.Or(p.AllowAccounts, "ALL")), kv("AllowQos", render.Or(p.AllowQos, "ALL")))
-	r.line("AllocNodes=ALL", kv("Default", upper(p.IsDefault)), "QoS=N/A")
-	r.line(kv("DefaultTime", duration(p.DefaultTimeMs, "NONE")), kv("DisableRootJobs", render.Or(p.Other["DisableRootJobs"], "NO")), "ExclusiveUser=NO", "GraceTime=0", kv("Hidden", upper(p.Hidden)))
-	r.line(kv("MaxNodes", count(p.MaxNodes, "UNLIMITED")), kv("MaxTime", duration(p.MaxTimeMs, "UNLIMITED")), kv("MinNodes", p.MinNodes), "LLN=NO", "MaxCPUsPerNode=UNLIMITED")
+	allow := []string{kv("AllowGroups", render.Or(p.AllowGroups, "ALL")), kv("AllowAccounts", render.Or(p.AllowAccounts, "ALL")), kv("AllowQos", render.Or(p.AllowQos, "ALL"))}
+	if p.Other["DenyAccounts"] != "" {
+		allow[1] = other("DenyAccounts", "")
+	}
+	if p.Other["DenyQos"] != "" {
+		allow[2] = other("DenyQos", "")
+	}
+	r.line(allow...)
+	r.line("AllocNodes=ALL", kv("Default", upper(p.IsDefault)), other("QoS", "N/A"))
+	r.line(kv("DefaultTime", duration(p.DefaultTimeMs, "NONE")), other("DisableRootJobs", "NO"), other("ExclusiveUser", "NO"), other("GraceTime", "0"), kv("Hidden", upper(p.Hidden)))
+	r.line(kv("MaxNodes", count(p.MaxNodes, "UNLIMITED")), kv("MaxTime", duration(p.MaxTimeMs, "UNLIMITED")), kv("MinNodes", p.MinNodes), other("LLN", "NO"), other("MaxCPUsPerNode", "UNLIMITED"))
 	r.line(kv("Nodes", render.Null(p.Nodes)))
-	r.line(kv("PriorityJobFactor", p.PriorityJobFactor), kv("PriorityTier", p.PriorityTier), kv("RootOnly", upper(p.RootOnly)), "ReqResv=NO", kv("OverSubscribe", render.Or(p.OverSubscribe, "NO")))
-	r.line("OverTimeLimit=NONE", "PreemptMode=OFF")
+	r.line(kv("PriorityJobFactor", p.PriorityJobFactor), kv("PriorityTier", p.PriorityTier), kv("RootOnly", upper(p.RootOnly)), other("ReqResv", "NO"), kv("OverSubscribe", render.Or(p.OverSubscribe, "NO")))
+	r.line("OverTimeLimit=NONE", other("PreemptMode", "OFF"))
 	r.line(kv("State", p.State), kv("TotalCPUs", p.TotalCpus), kv("TotalNodes", p.TotalNodes), "SelectTypeParameters=NONE")
 	r.line("JobDefaults=(null)")
 	def, most := kv("DefMemPerNode", memory(p.DefMemPerNode)), kv("MaxMemPerNode", memory(p.MaxMemPerNode))
@@ -303,6 +313,9 @@ func partitionRecord(p *ctldpb.Partition) *record {
 	r.line(def, most)
 	if p.Tres != "" {
 		r.line(kv("TRES", p.Tres))
+	}
+	if p.Other["TRESBillingWeights"] != "" {
+		r.line(other("TRESBillingWeights", ""))
 	}
 	if !p.SharedFs {
 		r.line("SharedFS=NO")

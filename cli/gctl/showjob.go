@@ -23,7 +23,9 @@ func (c *call) showJobs(ids []string) int {
 	}
 	var list []string
 	for _, id := range ids {
-		list = append(list, splitIDs(strings.TrimPrefix(id, "="))...)
+		for _, one := range splitIDs(strings.TrimPrefix(id, "=")) {
+			list = append(list, render.PlainID(one))
+		}
 	}
 	res, err := c.client.ListJobs(background(), &ctldpb.ListJobsRequest{
 		Read: &ctldpb.ReadOptions{Stale: c.stale}, JobIds: list, States: []string{"all"}, Detail: true,
@@ -111,12 +113,17 @@ func (c *call) jobRecord(j *ctldpb.Job) *record {
 		if j.ArrayMaxRunning > 0 {
 			head = append(head, kv("ArrayTaskThrottle", j.ArrayMaxRunning))
 		}
+	} else if j.HetJobId != 0 {
+		head = append(head, kv("HetJobId", j.HetJobId), kv("HetJobOffset", j.HetOffset))
 	}
 	r.line(append(head, kv("JobName", s.GetName()))...)
+	if j.HetJobId != 0 {
+		r.line(kv("HetJobIdSet", j.HetIds))
+	}
 	state, _ := render.State(j)
 	r.line(kv("UserId", fmt.Sprintf("%s(%d)", render.Or(j.User, "unknown"), j.Uid)), kv("GroupId", fmt.Sprintf("%s(%d)", render.Or(j.Group, "unknown"), j.Gid)), "MCS_label=N/A")
 	r.line(kv("Priority", j.Priority), kv("Nice", s.GetNice()), kv("Account", render.Null(s.GetAccount())), kv("QOS", render.QOS(j)))
-	r.line(kv("JobState", state), kv("Reason", render.Or(j.Reason, "None")), kv("Dependency", render.Null(s.GetDependency())))
+	r.line(kv("JobState", state), kv("Reason", render.Or(j.Reason, "None")), kv("Dependency", render.Null(render.Dependency(j))))
 	r.line(kv("Requeue", digit(j.Requeue)), kv("Restarts", j.Restarts), "BatchFlag=1", "Reboot=0", kv("ExitCode", render.Exit(j.Exit)))
 	if c.detail {
 		r.line(kv("DerivedExitCode", render.Exit(j.DerivedExit)))
@@ -129,8 +136,11 @@ func (c *call) jobRecord(j *ctldpb.Job) *record {
 	if j.TimeLimitMs < 0 && !render.BaseState(j).Ended() {
 		end = 0
 	}
-	r.line(kv("StartTime", clock.Time(j.StartMs, "Unknown")), kv("EndTime", clock.Time(end, "Unknown")), kv("Deadline", render.Or(render.Rare(j, "deadline"), "N/A")))
-	r.line(kv("SuspendTime", "None"), kv("SecsPreSuspend", j.SuspendedMs/1000), kv("LastSchedEval", clock.Time(j.LastEvalMs, "Unknown")), "Scheduler=Main")
+	r.line(kv("StartTime", clock.Time(j.StartMs, "Unknown")), kv("EndTime", clock.Time(end, "Unknown")), kv("Deadline", clock.Time(render.Deadline(j), "N/A")))
+	if j.PreemptMs > 0 {
+		r.line("PreemptEligibleTime="+clock.Time(j.StartMs, "Unknown"), kv("PreemptTime", clock.Time(j.PreemptMs, "None")))
+	}
+	r.line(kv("SuspendTime", clock.Time(j.SuspendMs, "None")), kv("SecsPreSuspend", j.SuspendedMs/1000), kv("LastSchedEval", clock.Time(j.LastEvalMs, "Unknown")), "Scheduler=Main")
 	c.jobSizes(r, j)
 	c.jobFiles(r, j)
 	return r
@@ -142,6 +152,9 @@ func (c *call) jobSizes(r *record, j *ctldpb.Job) {
 	r.line(kv("Partition", j.Partition), kv("AllocNode:Sid", render.Or(s.GetSubmitHost(), "unknown")+":0"))
 	r.line(kv("ReqNodeList", render.Null(s.GetNodeList())), kv("ExcNodeList", render.Null(s.GetExclude())))
 	r.line(kv("NodeList", render.Null(j.NodeList)))
+	if j.SchedNodes != "" && j.NodeList == "" {
+		r.line(kv("SchedNodeList", j.SchedNodes))
+	}
 	if j.BatchHost != "" {
 		r.line(kv("BatchHost", j.BatchHost))
 	}
@@ -149,9 +162,9 @@ func (c *call) jobSizes(r *record, j *ctldpb.Job) {
 	if j.NodeList == "" && s.GetMaxNodes() > s.GetMinNodes() {
 		nodes = fmt.Sprintf("%d-%d", max(1, s.GetMinNodes()), s.GetMaxNodes())
 	}
-	r.line(kv("NumNodes", nodes), kv("NumCPUs", render.CPUs(j)), kv("NumTasks", render.Tasks(j)), kv("CPUs/Task", max(1, s.GetCpusPerTask())), "ReqB:S:C:T=0:0:*:*")
+	r.line(kv("NumNodes", nodes), kv("NumCPUs", render.CPUs(j)), kv("NumTasks", render.Tasks(j)), kv("CPUs/Task", max(1, s.GetCpusPerTask())), kv("ReqB:S:C:T", "0:0:"+render.Or(render.Rare(j, job.OptCores), "*")+":"+render.Or(render.Rare(j, job.OptThreads), "*")))
 	r.line(kv("TRES", render.Null(j.Tres)))
-	r.line("Socks/Node=*", kv("NtasksPerN:B:S:C", fmt.Sprintf("%d:0:*:*", s.GetNtasksPerNode())), "CoreSpec=*")
+	r.line(kv("Socks/Node", render.Or(render.Rare(j, job.OptSockets), "*")), kv("NtasksPerN:B:S:C", fmt.Sprintf("%d:0:*:*", s.GetNtasksPerNode())), "CoreSpec=*")
 	if c.detail && len(j.Allocs) > 0 {
 		c.jobAllocs(r, j)
 	}
@@ -160,15 +173,50 @@ func (c *call) jobSizes(r *record, j *ctldpb.Job) {
 		memory = kv("MinMemoryCPU", render.MinMemory(s))
 	}
 	r.line(kv("MinCPUsNode", max(1, s.GetMinCpusPerNode(), s.GetCpusPerTask()*max(1, s.GetNtasksPerNode()))), memory, kv("MinTmpDiskNode", render.MiB(s.GetMinTmpDisk())))
-	r.line(kv("Features", render.Null(s.GetConstraint())), "DelayBoot=00:00:00")
+	features := []string{kv("Features", render.Null(s.GetConstraint()))}
+	if p := render.Rare(j, job.OptPrefer); p != "" {
+		features = append(features, kv("Prefer", p))
+	}
+	r.line(append(features, "DelayBoot=00:00:00")...)
+	if v := render.Reservation(j); v != "" {
+		r.line(kv("Reservation", v))
+	}
 	share := "OK"
 	if s.GetExclusive() {
 		share = "NO"
+	} else if e := render.Rare(j, job.OptExclusive); e != "" {
+		share = strings.ToUpper(e)
 	} else if render.Rare(j, "oversubscribe") != "" {
 		share = "YES"
 	}
-	r.line(kv("OverSubscribe", share), kv("Contiguous", digit(render.Rare(j, "contiguous") != "")), kv("Licenses", render.Null(render.Rare(j, "licenses"))),
+	r.line(kv("OverSubscribe", share), kv("Contiguous", digit(render.Rare(j, "contiguous") != "")), kv("Licenses", render.Null(render.Licenses(j))),
 		kv("Network", render.Null(render.Rare(j, "network"))))
+}
+
+// jobPlans is what the planner was asked for and has promised; it has no line where nothing was.
+func (c *call) jobPlans(r *record, j *ctldpb.Job) {
+	if v := render.Rare(j, job.OptSwitches); v != "" {
+		r.line(kv("Switches", v))
+	}
+	if v := render.Rare(j, job.OptInvalidDep); v != "" {
+		r.line(kv("KillOInInvalidDependent", strings.ToUpper(v[:1])+v[1:]))
+	}
+	if j.CheckpointMs > 0 {
+		r.line(kv("CheckpointTime", c.clock().Time(j.CheckpointMs, "None")))
+	}
+	if !c.env.ByGName() {
+		return
+	}
+	if render.BaseState(j) == job.Pending && j.StartMs > 0 {
+		kind := "estimate"
+		if j.StartPromised {
+			kind = "promised"
+		}
+		r.line(kv("StartKind", kind))
+	}
+	if n, err := strconv.ParseInt(render.Rare(j, job.OptBid), 10, 64); err == nil {
+		r.line(kv("Bid", strconv.FormatFloat(float64(n)/1e6, 'f', -1, 64)))
+	}
 }
 
 // jobAllocs says what the job holds on each node; nodes with the same are one line.
@@ -233,6 +281,7 @@ func (c *call) jobFiles(r *record, j *ctldpb.Job) {
 	if u := render.Rare(j, "mail-user"); u != "" || render.Rare(j, "mail-type") != "" {
 		r.line(kv("MailUser", render.Or(u, j.User)), kv("MailType", render.Or(render.Rare(j, "mail-type"), "NONE")))
 	}
+	c.jobPlans(r, j)
 	if s.GetSignal() != "" {
 		r.line(kv("Signal", s.GetSignal()))
 	}

@@ -18,6 +18,7 @@ type group struct {
 	clock render.Clock
 	order int // of the partition in the configuration
 	has   map[*ctldpb.Node]bool
+	resv  []string // reservations that its nodes are in, by name
 }
 
 // column is one thing that can be shown. Nodes share a line when all their node keys and, unless
@@ -133,7 +134,7 @@ func (g *group) cpuClasses() (a, i, o, t uint32) {
 	for _, n := range g.nodes {
 		free := n.Cpus - min(n.Cpus, n.CpusAlloc)
 		a, t = a+n.CpusAlloc, t+n.Cpus
-		short := strings.TrimRight(second(render.NodeState(n)), "*+")
+		short := strings.TrimRight(second(render.NodeState(n)), "*+$")
 		if usable(short) {
 			i += free
 		} else {
@@ -199,7 +200,7 @@ var columns = []column{
 	partColumn('a', "available", "AVAIL", func(p *ctldpb.Partition) string { return strings.ToLower(p.State) }),
 	sumColumn('A', "nodeai", "NODES(A/I)", func(g *group) string { a, i, _ := g.classes(); return fmt.Sprintf("%d/%d", a, i) }),
 	nodeColumn('b', "features_act", "ACTIVE_FEATURES", func(n *ctldpb.Node) string { return render.Null(cmp.Or(n.ActiveFeatures, n.Features)) }),
-	partColumn('B', "maxcpuspernode", "MAX_CPUS_PER_NODE", func(*ctldpb.Partition) string { return "UNLIMITED" }),
+	partColumn('B', "maxcpuspernode", "MAX_CPUS_PER_NODE", func(p *ctldpb.Partition) string { return render.Or(p.Other["MaxCPUsPerNode"], "UNLIMITED") }),
 	sizeColumn('c', "cpus", "CPUS", func(n *ctldpb.Node) int64 { return int64(n.Cpus) }),
 	sumColumn('C', "cpusstate", "CPUS(A/I/O/T)", func(g *group) string {
 		a, i, o, t := g.cpuClasses()
@@ -223,12 +224,12 @@ var columns = []column{
 		}
 		return g.clock.Time(g.nodes[0].ReasonMs, "Unknown")
 	}, func(n *ctldpb.Node) string { return fmt.Sprint(n.ReasonMs) }},
-	sumColumn('i', "reservation", "RESERVATION", func(*group) string { return "" }),
+	sumColumn('i', "reservation", "RESERVATION", func(g *group) string { return strings.Join(g.resv, ",") }),
 	partColumn('I', "priorityjobfactor", "PRIO_JOB_FACTOR", func(p *ctldpb.Partition) string { return fmt.Sprint(p.PriorityJobFactor) }),
 	partColumn('l', "time", "TIMELIMIT", func(p *ctldpb.Partition) string { return timeText(p.MaxTimeMs, "infinite") }),
 	partColumn('L', "defaulttime", "DEFAULTTIME", func(p *ctldpb.Partition) string { return timeText(p.DefaultTimeMs, "n/a") }),
 	sizeColumn('m', "memory", "MEMORY", func(n *ctldpb.Node) int64 { return n.Mem >> 20 }),
-	partColumn('M', "preemptmode", "PREEMPT_MODE", func(*ctldpb.Partition) string { return "OFF" }),
+	partColumn('M', "preemptmode", "PREEMPT_MODE", func(p *ctldpb.Partition) string { return render.Or(p.Other["PreemptMode"], "OFF") }),
 	nodeColumn('n', "nodehost", "HOSTNAMES", func(n *ctldpb.Node) string { return render.Or(n.Hostname, n.Name) }),
 	sumColumn('N', "nodelist", "NODELIST", (*group).names),
 	nodeColumn('o', "nodeaddr", "NODE_ADDR", func(n *ctldpb.Node) string { return render.Or(n.Addr, n.Name) }),

@@ -44,10 +44,6 @@ func Main(env *program.Env) int {
 		env.Errorf("Unrecognized option: %s", operands[0])
 		return 1
 	}
-	if q.reservations {
-		fmt.Fprintln(env.Stdout, "No reservations in the system")
-		return 0
-	}
 	if err := q.view(); err != nil {
 		env.Errorf("%v", err)
 		return 1
@@ -59,7 +55,11 @@ func Main(env *program.Env) int {
 	}
 	defer c.Close()
 	for {
-		code := q.show(env, c)
+		show := q.show
+		if q.reservations {
+			show = q.showReservations
+		}
+		code := show(env, c)
 		if q.iterate == 0 || code != 0 || env.OutputError() != nil {
 			return code
 		}
@@ -112,6 +112,9 @@ func (q *query) show(env *program.Env, c *client.Client) int {
 		fmt.Fprintln(out, clock.Now.Format("Mon Jan _2 15:04:05 2006"))
 	}
 	groups := q.group(nodes, parts, clock)
+	if slices.ContainsFunc(q.shown, func(c *column) bool { return c.letter == 'i' }) {
+		q.nameReservations(c, groups)
+	}
 	q.order(groups)
 	people := env.ByGName() && env.StdoutTerminal
 	if err := q.table(out, groups, people); err != nil {
@@ -180,7 +183,7 @@ func (g *group) colour() render.Colour {
 	if len(g.nodes) == 0 {
 		return render.Plain
 	}
-	switch strings.TrimRight(shortState(g.nodes[0]), "+") {
+	switch strings.TrimRight(shortState(g.nodes[0]), "+$") {
 	case "idle":
 		return render.Green
 	case "mix", "alloc", "comp", "plnd":
@@ -215,12 +218,16 @@ func inStates(n *ctldpb.Node, all []string) bool {
 
 // inState: a base state, a shown state, or the flag of that name.
 func inState(n *ctldpb.Node, want string) bool {
-	long := strings.TrimRight(longState(n), "*+")
+	long := strings.TrimRight(longState(n), "*+$")
 	switch want {
 	case long:
 		return true
 	case "drain":
 		return slices.Contains(n.Flags, "DRAIN")
+	case "maint":
+		return slices.Contains(n.Flags, "MAINTENANCE")
+	case "reserved":
+		return slices.Contains(n.Flags, "RESERVED")
 	case "no_respond":
 		return slices.Contains(n.Flags, "NOT_RESPONDING")
 	case "down", "idle", "allocated", "mixed":

@@ -46,7 +46,7 @@ func Manual() *getopt.Manual {
 		{Long: "nodes", Short: 'n', Arg: getopt.RequiredArg, Value: "NODES", Help: "only these nodes"},
 		{Long: "noheader", Short: 'h', Help: "no line with the columns' names"},
 		{Long: "partition", Short: 'p', Arg: getopt.RequiredArg, Value: "LIST", Help: "only these partitions"},
-		{Long: "reservation", Short: 'T', Help: "reservations: there are none"},
+		{Long: "reservation", Short: 'T', Help: "reservations: when, how long, which nodes"},
 		{Long: "responding", Short: 'r', Help: "only nodes that respond"},
 		{Long: "sort", Short: 'S', Arg: getopt.RequiredArg, Value: "LETTERS", Help: "order, as P,-t"},
 		{Long: "stale", Help: "take what the nearest controller knows"},

@@ -26,13 +26,13 @@ func NodeRank(n *ctldpb.Node) int {
 	return r
 }
 
-// NodeState gives sinfo's long and compact state, with the suffix of a node that does not respond.
+// NodeState gives sinfo's long and compact state, with the suffixes of a node that is in maintenance but busy, down or
+// drained, and of one that does not respond.
 func NodeState(n *ctldpb.Node) (long, short string) {
 	has := func(f string) bool { return slices.Contains(n.Flags, f) }
 	busy := n.State == "ALLOCATED" || n.State == "MIXED" || has("COMPLETING") || n.CpusAlloc > 0
+	maintenance := has("MAINTENANCE")
 	switch {
-	case has("MAINTENANCE") && has("DRAIN"):
-		long, short = "maint", "maint"
 	case has("DRAIN") && busy:
 		long, short = "draining", "drng"
 	case has("DRAIN"):
@@ -47,12 +47,17 @@ func NodeState(n *ctldpb.Node) (long, short string) {
 		long, short = "allocated+", "alloc+"
 	case has("COMPLETING"):
 		long, short = "completing", "comp"
-	case has("RESERVED"):
+	case maintenance && !busy:
+		long, short, maintenance = "maint", "maint", false
+	case has("RESERVED") && n.State == "IDLE":
 		long, short = "reserved", "resv"
-	case n.State == "IDLE" && has("PLANNED"):
+	case has("PLANNED") && n.State == "IDLE":
 		long, short = "planned", "plnd"
 	default:
 		long, short = baseNodeState(n.State)
+	}
+	if maintenance {
+		long, short = long+"$", short+"$"
 	}
 	if has("NOT_RESPONDING") {
 		return long + "*", short + "*"
