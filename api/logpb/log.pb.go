@@ -5064,6 +5064,7 @@ type SnapshotReservation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Fields        []string               `protobuf:"bytes,2,rep,name=fields,proto3" json:"fields,omitempty"`
+	IdleMs        int64                  `protobuf:"varint,3,opt,name=idle_ms,json=idleMs,proto3" json:"idle_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5110,6 +5111,13 @@ func (x *SnapshotReservation) GetFields() []string {
 		return x.Fields
 	}
 	return nil
+}
+
+func (x *SnapshotReservation) GetIdleMs() int64 {
+	if x != nil {
+		return x.IdleMs
+	}
+	return 0
 }
 
 // SnapshotHistory is how long a user's last jobs ran, newest first.
@@ -5166,11 +5174,10 @@ func (x *SnapshotHistory) GetRunMs() []int64 {
 }
 
 type SnapshotSched struct {
-	state            protoimpl.MessageState `protogen:"open.v1"`
-	UsageMs          int64                  `protobuf:"varint,1,opt,name=usage_ms,json=usageMs,proto3" json:"usage_ms,omitempty"`
-	NextAccountingId uint32                 `protobuf:"varint,2,opt,name=next_accounting_id,json=nextAccountingId,proto3" json:"next_accounting_id,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	UsageMs       int64                  `protobuf:"varint,1,opt,name=usage_ms,json=usageMs,proto3" json:"usage_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SnapshotSched) Reset() {
@@ -5206,13 +5213,6 @@ func (*SnapshotSched) Descriptor() ([]byte, []int) {
 func (x *SnapshotSched) GetUsageMs() int64 {
 	if x != nil {
 		return x.UsageMs
-	}
-	return 0
-}
-
-func (x *SnapshotSched) GetNextAccountingId() uint32 {
-	if x != nil {
-		return x.NextAccountingId
 	}
 	return 0
 }
@@ -5848,15 +5848,16 @@ type SnapshotJob struct {
 	Promise         *Promise `protobuf:"bytes,58,opt,name=promise,proto3" json:"promise,omitempty"`
 	HetId           uint32   `protobuf:"varint,59,opt,name=het_id,json=hetId,proto3" json:"het_id,omitempty"` // job id of the first component; 0 = no heterogeneous job
 	HetOffset       uint32   `protobuf:"varint,60,opt,name=het_offset,json=hetOffset,proto3" json:"het_offset,omitempty"`
-	SuspendedMs     int64    `protobuf:"varint,61,opt,name=suspended_ms,json=suspendedMs,proto3" json:"suspended_ms,omitempty"`      // since when it is suspended; 0 = it is not
-	PreSuspendMs    int64    `protobuf:"varint,62,opt,name=pre_suspend_ms,json=preSuspendMs,proto3" json:"pre_suspend_ms,omitempty"` // how long it ran before
-	PreemptMs       int64    `protobuf:"varint,63,opt,name=preempt_ms,json=preemptMs,proto3" json:"preempt_ms,omitempty"`            // when it was chosen to make room
+	SuspendedMs     int64    `protobuf:"varint,61,opt,name=suspended_ms,json=suspendedMs,proto3" json:"suspended_ms,omitempty"` // since when it is suspended; 0 = it is not
+	StoppedMs       int64    `protobuf:"varint,62,opt,name=stopped_ms,json=stoppedMs,proto3" json:"stopped_ms,omitempty"`       // how long its run was suspended, past stretches together
+	PreemptMs       int64    `protobuf:"varint,63,opt,name=preempt_ms,json=preemptMs,proto3" json:"preempt_ms,omitempty"`       // when it was chosen to make room
 	PreemptHow      string   `protobuf:"bytes,64,opt,name=preempt_how,json=preemptHow,proto3" json:"preempt_how,omitempty"`
 	PreemptBy       uint32   `protobuf:"varint,65,opt,name=preempt_by,json=preemptBy,proto3" json:"preempt_by,omitempty"`
 	GraceEndMs      int64    `protobuf:"varint,66,opt,name=grace_end_ms,json=graceEndMs,proto3" json:"grace_end_ms,omitempty"`
 	CheckpointMs    int64    `protobuf:"varint,67,opt,name=checkpoint_ms,json=checkpointMs,proto3" json:"checkpoint_ms,omitempty"` // last checkpoint that it reported
 	ChargedMs       int64    `protobuf:"varint,68,opt,name=charged_ms,json=chargedMs,proto3" json:"charged_ms,omitempty"`          // usage is charged up to then
 	SuspendedByPlan bool     `protobuf:"varint,69,opt,name=suspended_by_plan,json=suspendedByPlan,proto3" json:"suspended_by_plan,omitempty"`
+	Reservation     string   `protobuf:"bytes,70,opt,name=reservation,proto3" json:"reservation,omitempty"` // the reservation that its run is in
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -6311,9 +6312,9 @@ func (x *SnapshotJob) GetSuspendedMs() int64 {
 	return 0
 }
 
-func (x *SnapshotJob) GetPreSuspendMs() int64 {
+func (x *SnapshotJob) GetStoppedMs() int64 {
 	if x != nil {
-		return x.PreSuspendMs
+		return x.StoppedMs
 	}
 	return 0
 }
@@ -6365,6 +6366,13 @@ func (x *SnapshotJob) GetSuspendedByPlan() bool {
 		return x.SuspendedByPlan
 	}
 	return false
+}
+
+func (x *SnapshotJob) GetReservation() string {
+	if x != nil {
+		return x.Reservation
+	}
+	return ""
 }
 
 type SnapshotNode struct {
@@ -6984,16 +6992,16 @@ const file_logpb_log_proto_rawDesc = "" +
 	"\x04tres\x18\x04 \x03(\tR\x04tres\x12\x16\n" +
 	"\x06amount\x18\x05 \x03(\x12R\x06amount\x12\x12\n" +
 	"\x04wall\x18\x06 \x01(\x12R\x04wall\x12\x10\n" +
-	"\x03raw\x18\a \x01(\x12R\x03raw\"A\n" +
+	"\x03raw\x18\a \x01(\x12R\x03raw\"Z\n" +
 	"\x13SnapshotReservation\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06fields\x18\x02 \x03(\tR\x06fields\":\n" +
+	"\x06fields\x18\x02 \x03(\tR\x06fields\x12\x17\n" +
+	"\aidle_ms\x18\x03 \x01(\x03R\x06idleMs\":\n" +
 	"\x0fSnapshotHistory\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\rR\x03uid\x12\x15\n" +
-	"\x06run_ms\x18\x02 \x03(\x03R\x05runMs\"X\n" +
+	"\x06run_ms\x18\x02 \x03(\x03R\x05runMs\"*\n" +
 	"\rSnapshotSched\x12\x19\n" +
-	"\busage_ms\x18\x01 \x01(\x03R\ausageMs\x12,\n" +
-	"\x12next_accounting_id\x18\x02 \x01(\rR\x10nextAccountingId\"\xd4\x01\n" +
+	"\busage_ms\x18\x01 \x01(\x03R\ausageMs\"\xd4\x01\n" +
 	"\x0eSnapshotHeader\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x17\n" +
 	"\atime_ms\x18\x02 \x01(\x03R\x06timeMs\x12\x1e\n" +
@@ -7041,7 +7049,7 @@ const file_logpb_log_proto_rawDesc = "" +
 	"\x03set\x18\x03 \x03(\v2*.tensorgrid.log.SnapshotPartition.SetEntryR\x03set\x1a6\n" +
 	"\bSetEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc5\x10\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe0\x10\n" +
 	"\vSnapshotJob\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x17\n" +
 	"\aspec_of\x18\x02 \x01(\rR\x06specOf\x12+\n" +
@@ -7115,8 +7123,9 @@ const file_logpb_log_proto_rawDesc = "" +
 	"\x06het_id\x18; \x01(\rR\x05hetId\x12\x1d\n" +
 	"\n" +
 	"het_offset\x18< \x01(\rR\thetOffset\x12!\n" +
-	"\fsuspended_ms\x18= \x01(\x03R\vsuspendedMs\x12$\n" +
-	"\x0epre_suspend_ms\x18> \x01(\x03R\fpreSuspendMs\x12\x1d\n" +
+	"\fsuspended_ms\x18= \x01(\x03R\vsuspendedMs\x12\x1d\n" +
+	"\n" +
+	"stopped_ms\x18> \x01(\x03R\tstoppedMs\x12\x1d\n" +
 	"\n" +
 	"preempt_ms\x18? \x01(\x03R\tpreemptMs\x12\x1f\n" +
 	"\vpreempt_how\x18@ \x01(\tR\n" +
@@ -7128,7 +7137,8 @@ const file_logpb_log_proto_rawDesc = "" +
 	"\rcheckpoint_ms\x18C \x01(\x03R\fcheckpointMs\x12\x1d\n" +
 	"\n" +
 	"charged_ms\x18D \x01(\x03R\tchargedMs\x12*\n" +
-	"\x11suspended_by_plan\x18E \x01(\bR\x0fsuspendedByPlan\"\xf7\x02\n" +
+	"\x11suspended_by_plan\x18E \x01(\bR\x0fsuspendedByPlan\x12 \n" +
+	"\vreservation\x18F \x01(\tR\vreservation\"\xf7\x02\n" +
 	"\fSnapshotNode\x122\n" +
 	"\x06config\x18\x01 \x01(\v2\x1a.tensorgrid.log.ConfigNodeR\x06config\x12<\n" +
 	"\n" +

@@ -69,8 +69,37 @@ func SpecIntoLog(m *logpb.JobSpec, s *job.Spec) {
 func StartToLog(s *sched.Start) *logpb.Start {
 	return &logpb.Start{
 		JobId: s.JobID, ArrayTask: s.Task, Run: s.Run, Revision: s.Revision, Partition: s.Partition, TimeLimitMs: s.TimeLimit,
-		LeaseMs: s.Lease, Nodes: allocsToLog(s.Nodes),
+		LeaseMs: s.Lease, Nodes: allocsToLog(s.Nodes), Group: s.Group, Backfilled: s.Backfilled,
 	}
+}
+
+// EvictToLog is one eviction of a plan's command.
+func EvictToLog(e *sched.Evict) *logpb.Evict {
+	return &logpb.Evict{JobId: e.JobID, Run: e.Run, How: e.How, By: e.By, GraceMs: e.Grace}
+}
+
+// PromiseToLog is one promise of a plan's command, or its end; it shares the promise's lists.
+func PromiseToLog(c *sched.PromiseChange) *logpb.Promise {
+	m := promiseToLog(c.Promise)
+	if m == nil {
+		m = &logpb.Promise{}
+	}
+	m.JobId, m.Revision = c.JobID, c.Revision
+	return m
+}
+
+func promiseToLog(p *sched.Promise) *logpb.Promise {
+	if p == nil {
+		return nil
+	}
+	return &logpb.Promise{StartMs: p.Start, Partition: p.Partition, Nodes: allocsToLog(p.Nodes), TimeLimitMs: p.Limit}
+}
+
+func promiseFromLog(m *logpb.Promise) *sched.Promise {
+	if m.GetStartMs() == 0 {
+		return nil
+	}
+	return &sched.Promise{Start: m.StartMs, Partition: m.Partition, Nodes: allocsFromLog(m.Nodes), Limit: m.TimeLimitMs}
 }
 
 // PlanFromLog is the decision that a command proposes.
@@ -79,14 +108,20 @@ func PlanFromLog(m *logpb.Plan) *sched.Decision {
 	for _, s := range m.Starts {
 		d.Starts = append(d.Starts, sched.Start{
 			JobID: s.JobId, Task: s.ArrayTask, Run: s.Run, Revision: s.Revision, Partition: s.Partition, TimeLimit: s.TimeLimitMs,
-			Lease: s.LeaseMs, Nodes: allocsFromLog(s.Nodes),
+			Lease: s.LeaseMs, Nodes: allocsFromLog(s.Nodes), Group: s.Group, Backfilled: s.Backfilled,
 		})
 	}
 	for _, r := range m.Reasons {
 		d.Reasons = append(d.Reasons, sched.Reason{JobID: r.JobId, Reason: job.Reason(r.Reason), Detail: r.Detail, Start: r.StartMs})
 	}
 	for _, c := range m.Classes {
-		d.Classes = append(d.Classes, sched.ClassReason{Class: c.Class, Reason: job.Reason(c.Reason), Detail: c.Detail, Start: c.StartMs})
+		d.Classes = append(d.Classes, sched.ClassReason{Class: c.Class, Reason: job.Reason(c.Reason), Detail: c.Detail, Start: c.StartMs, Promised: c.Promised})
+	}
+	for _, e := range m.Evicts {
+		d.Evicts = append(d.Evicts, sched.Evict{JobID: e.JobId, Run: e.Run, How: e.How, By: e.By, Grace: e.GraceMs})
+	}
+	for _, p := range m.Promises {
+		d.Promises = append(d.Promises, sched.PromiseChange{JobID: p.JobId, Revision: p.Revision, Promise: promiseFromLog(p)})
 	}
 	return d
 }
@@ -201,7 +236,7 @@ func configFromLog(m *logpb.SetConfig) (state.Config, []state.NodeConfig, []stat
 		Cluster: m.Cluster, FirstJobID: m.FirstJobId, MaxJobCount: m.MaxJobCount, MaxArraySize: m.MaxArraySize,
 		MaxBatchRequeue: m.MaxBatchRequeue, MaxSubmitPerUser: m.MaxSubmitPerUser, ReturnToService: m.ReturnToService,
 		KillWait: m.KillWaitMs, RequeueDelay: m.RequeueDelayMs, OverTimeLimit: m.OverTimeLimitMs,
-		JobRequeue: m.JobRequeue, JobFileAppend: m.JobFileAppend, Digest: m.Digest,
+		JobRequeue: m.JobRequeue, JobFileAppend: m.JobFileAppend, Digest: m.Digest, Sched: schedFromLog(m.Sched),
 	}
 	nodes := make([]state.NodeConfig, len(m.Nodes))
 	for i, n := range m.Nodes {
@@ -245,6 +280,8 @@ func partitionFromLog(m *logpb.ConfigPartition) state.Partition {
 		AllowGroups: m.AllowGroups, AllowAccounts: m.AllowAccounts, DenyAccounts: m.DenyAccounts, AllowQOS: m.AllowQos,
 		OverSubscribe: m.OverSubscribe, Hidden: m.Hidden, RootOnly: m.RootOnly, SharedFS: m.SharedFs, NoRoot: m.DisableRootJobs,
 		JobLease: max(-1, m.JobLeaseMs),
+		QOS:      m.Qos, DenyQOS: m.DenyQos, PreemptMode: m.PreemptMode, Grace: m.GraceMs, BillingWeights: m.TresBillingWeights,
+		ExclusiveUser: m.ExclusiveUser, LLN: m.Lln, MaxCPUsPerNode: m.MaxCpusPerNode, ReqResv: m.ReqResv,
 	}
 }
 
@@ -256,6 +293,8 @@ func partitionToLog(p *state.Partition) *logpb.ConfigPartition {
 		AllowGroups: p.AllowGroups, AllowAccounts: p.AllowAccounts, DenyAccounts: p.DenyAccounts, AllowQos: p.AllowQOS,
 		OverSubscribe: p.OverSubscribe, Hidden: p.Hidden, RootOnly: p.RootOnly, SharedFs: p.SharedFS, DisableRootJobs: p.NoRoot,
 		JobLeaseMs: p.JobLease,
+		Qos:        p.QOS, DenyQos: p.DenyQOS, PreemptMode: p.PreemptMode, GraceMs: p.Grace, TresBillingWeights: p.BillingWeights,
+		ExclusiveUser: p.ExclusiveUser, Lln: p.LLN, MaxCpusPerNode: p.MaxCPUsPerNode, ReqResv: p.ReqResv,
 	}
 }
 
@@ -266,6 +305,9 @@ func ConfigToLog(cfg *state.Config, nodes []state.NodeConfig, parts []state.Part
 		MaxBatchRequeue: cfg.MaxBatchRequeue, MaxSubmitPerUser: cfg.MaxSubmitPerUser, ReturnToService: cfg.ReturnToService,
 		KillWaitMs: cfg.KillWait, RequeueDelayMs: cfg.RequeueDelay, OverTimeLimitMs: cfg.OverTimeLimit,
 		JobRequeue: cfg.JobRequeue, JobFileAppend: cfg.JobFileAppend, Digest: cfg.Digest,
+	}
+	if cfg.Sched.Given() {
+		m.Sched = schedToLog(&cfg.Sched)
 	}
 	for i := range nodes {
 		m.Nodes = append(m.Nodes, nodeToLog(&nodes[i]))

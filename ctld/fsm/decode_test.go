@@ -53,7 +53,7 @@ func snapshotOf(t testing.TB, f *fsm.FSM) []byte {
 func TestEntriesThatStopTheReplica(t *testing.T) {
 	unknown := protowire.AppendTag(nil, 3, protowire.BytesType)
 	unknown = protowire.AppendBytes(unknown, protowire.AppendBytes(protowire.AppendTag(nil, 900, protowire.BytesType), []byte("x")))
-	newer, err := proto.Marshal(&logpb.Entry{Version: 3})
+	newer, err := proto.Marshal(&logpb.Entry{Version: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestEntriesThatStopTheReplica(t *testing.T) {
 		many[i] = &logpb.Command{Of: &logpb.Command_Noop{Noop: &logpb.Noop{}}}
 	}
 	good := entry(t, 5, submit("k", &logpb.JobSpec{}))
-	raise := entry(t, 5, &logpb.Command{Of: &logpb.Command_RaiseFeature{RaiseFeature: &logpb.RaiseFeature{Level: 3}}})
+	raise := entry(t, 5, &logpb.Command{Of: &logpb.Command_RaiseFeature{RaiseFeature: &logpb.RaiseFeature{Level: 4}}})
 	for _, c := range []struct {
 		name string
 		data []byte
@@ -70,11 +70,11 @@ func TestEntriesThatStopTheReplica(t *testing.T) {
 		text string
 	}{
 		{"bytes that are no message", []byte{0xff, 0xff}, fsm.ErrCorrupt, "log entry 99"},
-		{"a newer version", newer, fsm.ErrVersion, "log entry 99 has version 3, this program reads up to 2"},
-		{"an unknown command", unknown, fsm.ErrVersion, "log entry 99 of version 0, command 1 of 1 is not known to version 2"},
-		{"an unknown command behind a known one", append(bytes.Clone(good), unknown...), fsm.ErrVersion, "of version 2, command 2 of 2 is not known to version 2"},
+		{"a newer version", newer, fsm.ErrVersion, "log entry 99 has version 4, this program reads up to 3"},
+		{"an unknown command", unknown, fsm.ErrVersion, "log entry 99 of version 0, command 1 of 1 is not known to version 3"},
+		{"an unknown command behind a known one", append(bytes.Clone(good), unknown...), fsm.ErrVersion, "of version 3, command 2 of 2 is not known to version 3"},
 		{"too many commands", entry(t, 5, many...), fsm.ErrCorrupt, "MaxEntryCommands=256"},
-		{"a level that is not known", raise, fsm.ErrVersion, "log entry 99, command 1 of 1 raises the feature level to 3, this program knows up to 2"},
+		{"a level that is not known", raise, fsm.ErrVersion, "log entry 99, command 1 of 1 raises the feature level to 4, this program knows up to 3"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := busy(t)
@@ -147,8 +147,8 @@ func TestSnapshotsOfNewerVersions(t *testing.T) {
 		data []byte
 		text string
 	}{
-		"a newer version":   {write(3), "snapshot of version 3, this program reads up to 2"},
-		"an unknown record": {write(2, unknown), "snapshot of version 2, record 3 is not known to version 2"},
+		"a newer version":   {write(4), "snapshot of version 4, this program reads up to 3"},
+		"an unknown record": {write(2, unknown), "snapshot of version 2, record 3 is not known to version 3"},
 	} {
 		f := busy(t)
 		before := stateOf(t, f)

@@ -14,7 +14,7 @@ import (
 
 // Version is the newest feature level of log entries and snapshots that this program reads. It writes
 // the level that the state has, which all voters know.
-const Version = 2
+const Version = 3
 
 // MaxEntryCommands bounds the commands of one entry.
 const MaxEntryCommands = 256
@@ -115,6 +115,14 @@ func apply(t *state.Tx, c *logpb.Command) Result {
 		return refused(t.UseJoinToken(c.UseJoinToken.Id, c.UseJoinToken.SecretSha256, c.UseJoinToken.Role, c.UseJoinToken.Name))
 	case *logpb.Command_RevokeJoinToken:
 		return refused(t.RevokeJoinToken(c.RevokeJoinToken.Id, callerFromLog(c.RevokeJoinToken.Caller)))
+	case *logpb.Command_AccountingChange:
+		return changeAccounting(t, c.AccountingChange)
+	case *logpb.Command_ReservationChange:
+		return changeReservation(t, c.ReservationChange)
+	case *logpb.Command_UsageTick:
+		return refused(t.UsageTick())
+	case *logpb.Command_SubmitHet:
+		return submitHet(t, c.SubmitHet)
 	}
 	return Result{} // Noop: an entry that only proves the log moves
 }

@@ -103,7 +103,7 @@ func FuzzMembers(f *testing.F) {
 		create := &logpb.CreateJoinToken{Id: id, SecretSha256: secret, Role: role, Names: names, ExpiresMs: at, Uses: uses, Caller: who}
 		use := &logpb.UseJoinToken{Id: id, SecretSha256: secret, Role: role, Name: name}
 		cmds := []*logpb.Command{
-			{Of: &logpb.Command_RaiseFeature{RaiseFeature: &logpb.RaiseFeature{Level: uses % 3}}},
+			{Of: &logpb.Command_RaiseFeature{RaiseFeature: &logpb.RaiseFeature{Level: uses % 4}}},
 			{Of: &logpb.Command_SetController{SetController: &logpb.SetController{Name: name, Address: leader, Port: port, RaftPort: port, UserPort: port, Remove: operator && index%4 == 0}}},
 			{Of: &logpb.Command_CreateJoinToken{CreateJoinToken: create}},
 			{Of: &logpb.Command_UseJoinToken{UseJoinToken: use}},

@@ -13,7 +13,9 @@ func laterCommand(g *generator) *logpb.Command {
 	role := one(g, "role", "node", "node", "node", "login")
 	switch {
 	case g.a.View().Feature() < 2:
-		return &logpb.Command{Of: &logpb.Command_RaiseFeature{RaiseFeature: &logpb.RaiseFeature{Level: 2}}}
+		return &logpb.Command{Of: &logpb.Command_RaiseFeature{RaiseFeature: &logpb.RaiseFeature{Level: one[uint32](g, "level", 2, 2, 3)}}}
+	case g.pick("sched", 3) > 0:
+		return schedCommand(g)
 	case g.pick("mark", 5) == 0:
 		return one(g, "which", &logpb.Command{Of: &logpb.Command_HashMark{HashMark: &logpb.HashMark{}}},
 			&logpb.Command{Of: &logpb.Command_HashCheck{HashCheck: &logpb.HashCheck{Index: 7, Sha256: secret[:], Leader: "c1"}}})
@@ -41,6 +43,7 @@ func laterConfig(g *generator, s *logpb.SetConfig) {
 	for _, p := range s.Partitions {
 		p.JobLeaseMs = one[int64](g, "lease", 0, 0, -1, 5000)
 	}
+	schedConfig(g, s)
 }
 
 // later makes a generator use the feature levels above the first, and levelOf is the version of its
@@ -53,7 +56,7 @@ func levelOf(g *generator) uint32 { return g.a.View().Feature() }
 func laterSamples() []*logpb.Command {
 	secret := sha256.Sum256([]byte{0})
 	admin := &logpb.Caller{User: "root", Operator: true}
-	return []*logpb.Command{
+	return append([]*logpb.Command{
 		{Of: &logpb.Command_RaiseFeature{RaiseFeature: &logpb.RaiseFeature{Level: 2}}},
 		{Of: &logpb.Command_HashMark{HashMark: &logpb.HashMark{}}},
 		{Of: &logpb.Command_HashCheck{HashCheck: &logpb.HashCheck{Index: 7, Sha256: secret[:], Leader: "c1"}}},
@@ -64,5 +67,5 @@ func laterSamples() []*logpb.Command {
 		{Of: &logpb.Command_UseJoinToken{UseJoinToken: &logpb.UseJoinToken{Id: "t0", SecretSha256: secret[:], Role: "node", Name: "n2"}}},
 		{Of: &logpb.Command_RevokeJoinToken{RevokeJoinToken: &logpb.RevokeJoinToken{Id: "t1", Caller: admin}}},
 		{Of: &logpb.Command_SetConfig{SetConfig: &logpb.SetConfig{Partitions: []*logpb.ConfigPartition{{Name: "p", IsDefault: true, JobLeaseMs: 5000}}}}},
-	}
+	}, schedSamples()...)
 }

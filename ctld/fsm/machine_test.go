@@ -3,6 +3,7 @@ package fsm_test
 import (
 	"bytes"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -120,12 +121,10 @@ func everything(f *fsm.FSM) string {
 	v := f.View()
 	for j := range v.Jobs() {
 		reason, detail := v.Reason(j)
-		c := *j
-		c.Spec, c.Waiting = nil, nil
-		fmt.Fprintf(&b, "job %+v %+v %v %s %s %d\n", c, *j.Spec, j.Name(), reason, detail, v.ExpectedStart(j))
+		fmt.Fprintf(&b, "job %s %+v %v %v %s %s %d\n", fields(*j), *j.Spec, j.Promise, j.Name(), reason, detail, v.ExpectedStart(j))
 	}
 	for n := range v.Nodes() {
-		fmt.Fprintf(&b, "node %+v\n", *n)
+		fmt.Fprintf(&b, "node %s %v\n", fields(*n), v.ReservationFlags(n.Name, v.Time()))
 	}
 	for p := range v.Partitions() {
 		fmt.Fprintf(&b, "partition %+v\n", *p)
@@ -143,6 +142,28 @@ func everything(f *fsm.FSM) string {
 		fmt.Fprintf(&b, "token %+v\n", *k)
 	}
 	fmt.Fprintf(&b, "%+v %+v\n", *v.Config(), v.Header())
+	if v.Accounting() != nil {
+		fmt.Fprintf(&b, "usage %d %v %v %v\n", v.UsageTime(), v.Licenses(), v.Timers(v.Time()), v.NextTimer())
+		for u := range v.Usages() {
+			use := v.Limits().Use(u.Of)
+			fmt.Fprintf(&b, "usage %+v %+v %d nodes\n", u, fields(use), use.Nodes.Len())
+		}
+		for r := range v.ReservationRecords() {
+			fmt.Fprintf(&b, "reservation %+v\n", r)
+		}
+	}
+	return b.String()
+}
+
+// fields shows the fields of a record that readers see, without what is only pointed at.
+func fields(record any) string {
+	var b strings.Builder
+	v := reflect.ValueOf(record)
+	for i := range v.NumField() {
+		if f := v.Type().Field(i); f.IsExported() && f.Type.Kind() != reflect.Pointer {
+			fmt.Fprintf(&b, "%s:%+v ", f.Name, v.Field(i))
+		}
+	}
 	return b.String()
 }
 

@@ -55,7 +55,11 @@ func jobRecord(j *state.Job, owners map[*job.Spec]uint32) (*logpb.SnapshotJob, *
 		FailedNode: j.FailedNode, Avoid: j.Avoid, AdminComment: j.Comment, Key: j.Key,
 		Dependency: uint32(j.Dep), DependencyMs: j.EligibleAt, Alone: j.Alone, SubmitSeq: j.SubmitSeq,
 		Revision: j.Revision, LeaseMs: j.Lease,
+		FixedPriority: j.Fixed, HetId: j.Het, HetOffset: j.HetOffset, SuspendedMs: j.SuspendedAt, StoppedMs: j.Stopped,
+		SuspendedByPlan: j.SuspendedByPlan, PreemptMs: j.PreemptAt, PreemptHow: j.PreemptHow, PreemptBy: j.PreemptBy,
+		GraceEndMs: j.GraceEnd, CheckpointMs: j.Checkpoint, ChargedMs: j.Charged, Reservation: j.Reservation,
 	}
+	m.Promise = promiseToLog(j.Promise)
 	if j.Waiting != nil {
 		m.ArrayPending, _ = j.Waiting.MarshalBinary() // never fails
 	}
@@ -110,7 +114,11 @@ func jobFromRecord(re *state.Restorer, m *logpb.SnapshotJob) (*state.Job, error)
 		FailedNode: m.FailedNode, Avoid: m.Avoid, Comment: m.AdminComment, Key: m.Key,
 		Dep: state.DepState(m.Dependency), EligibleAt: m.DependencyMs, Alone: m.Alone, SubmitSeq: m.SubmitSeq,
 		Revision: m.Revision, Lease: m.LeaseMs,
+		Fixed: m.FixedPriority, Het: m.HetId, HetOffset: m.HetOffset, SuspendedAt: m.SuspendedMs, Stopped: m.StoppedMs,
+		SuspendedByPlan: m.SuspendedByPlan, PreemptAt: m.PreemptMs, PreemptHow: m.PreemptHow, PreemptBy: m.PreemptBy,
+		GraceEnd: m.GraceEndMs, Checkpoint: m.CheckpointMs, Charged: m.ChargedMs, Reservation: m.Reservation,
 	}
+	j.Promise = promiseFromLog(m.Promise)
 	for _, s := range m.Signals {
 		j.Signals = append(j.Signals, state.Signal{Seq: s.Seq, Number: s.Number, BatchOnly: s.BatchOnly, Full: s.Full})
 	}

@@ -10,6 +10,8 @@ type Result struct {
 	Taken     int         // Plan: starts that still held
 	Mark      bool        // HashMark: the state after the entry is to be hashed
 	Check     *HashCheck  // HashCheck: what the leader's hash was
+	Changed   []string    // AccountingChange: what changed, a line each; ReservationChange: the reservation's name
+	Warnings  []string    // AccountingChange
 }
 
 // HashCheck is the leader's hash of the state after the entry of Index.

@@ -174,6 +174,9 @@ func writeRecords(w *recordWriter, v *state.View) {
 	for k := range v.JoinTokens() {
 		w.put(&logpb.SnapshotRecord{Of: &logpb.SnapshotRecord_JoinToken{JoinToken: joinTokenRecord(k)}})
 	}
+	if h.Feature >= state.FeatureSched {
+		writeSched(w, v)
+	}
 }
 
 // Restore reads a snapshot into a state aside and takes it in the place of the present one only
@@ -310,6 +313,8 @@ func restoreRecord(re *state.Restorer, r *logpb.SnapshotRecord) (kind int, err e
 			return 9, err
 		}
 		return 9, re.JoinToken(k)
+	case *logpb.SnapshotRecord_Header:
+		return 0, errors.New("a second header")
 	}
-	return 0, errors.New("a second header")
+	return restoreSched(re, r)
 }

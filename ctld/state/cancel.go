@@ -24,6 +24,10 @@ const sigKill = 9
 func (t *Tx) Cancel(c *Cancel) []JobResult {
 	end := c.Signal == 0 || c.Signal == sigKill && !c.BatchOnly && !c.Full
 	return t.eachJob(c.Jobs, c.Caller, func(x target) *Refusal {
+		asked := x.job
+		if x = t.whole(x); x.job != asked && asked.State == job.Cancelled && end {
+			return nil // it was cancelled with the first component, maybe by this very command
+		}
 		switch {
 		case len(c.States) > 0 && !slices.Contains(c.States, x.job.State):
 			return nil // it has moved on since it was looked for

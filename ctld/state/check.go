@@ -31,8 +31,11 @@ func (s *Store) Check() error {
 	c.classes()
 	c.blobsAndKeys()
 	c.members()
+	c.limits()
 	return errors.Join(c.problems...)
 }
+
+func (c *checker) waitRank(j *Job) int64 { return c.t.waitRank(j) }
 
 func (c *checker) fail(format string, args ...any) {
 	if len(c.problems) < maxProblems {
@@ -44,6 +47,7 @@ func (c *checker) fail(format string, args ...any) {
 func (c *checker) records() {
 	fresh := newTables()
 	priv := newPrivate()
+	fresh.feature = c.t.feature
 	fresh.cfg, fresh.time, fresh.parts, fresh.nodeAt = c.t.cfg, c.t.time, c.t.parts, map[string]uint32{}
 	tx := &Tx{tables: &fresh, private: &priv, now: c.t.time, restoring: true}
 	for j := range c.t.Jobs() {
@@ -60,6 +64,14 @@ func (c *checker) records() {
 	compare(c, "users", c.t.users.Keys(), fresh.users.Keys())
 	compare(c, "tasks", c.t.tasks.Keys(), fresh.tasks.Keys())
 	compare(c, "task records", c.t.tasks.Values(), fresh.tasks.Values())
+	compare(c, "throttled", c.t.throttled.Keys(), fresh.throttled.Keys())
+	compare(c, "promised", c.t.promised.Keys(), fresh.promised.Keys())
+	compare(c, "due", c.t.due.Items(), fresh.due.Items())
+	for _, r := range c.t.active.Values() {
+		if c.t.Job(r.job.ID) != r.job {
+			c.fail("job %d: the list of what holds nodes has an older record", r.job.ID)
+		}
+	}
 	compare(c, "parted", c.t.parted.Keys(), fresh.parted.Keys())
 	compare(c, "arrays", c.t.arrays.Keys(), fresh.arrays.Keys())
 	compare(c, "array counts", c.t.arrays.Values(), fresh.arrays.Values())
@@ -117,7 +129,7 @@ func (c *checker) record(j *Job) {
 	switch {
 	case j.ID == 0 || j.ID >= c.t.nextID:
 		c.fail("job %d: not below the next id %d", j.ID, c.t.nextID)
-	case phase.HoldsNodes() && !held:
+	case phase.HoldsNodes() && !held && !isComponent(j):
 		c.fail("job %d: %s with %v, but it holds nothing", j.ID, j.State, j.Flags.Names())
 	case !phase.HoldsNodes() && held:
 		c.fail("job %d: %s with %v, but it holds nodes", j.ID, j.State, j.Flags.Names())
@@ -165,7 +177,7 @@ func (c *checker) usage() {
 	}
 	for n := range c.t.Nodes() {
 		w := want[n.Name]
-		if n.CPUsAlloc != w.CPUsAlloc || n.MemAlloc != w.MemAlloc || n.Exclusive != w.Exclusive ||
+		if n.CPUsAlloc != w.CPUsAlloc || n.MemAlloc != w.MemAlloc || n.Exclusive != w.Exclusive || n.Stopped != w.Stopped ||
 			!slices.Equal(n.Jobs, w.Jobs) || !slices.Equal(n.CPUsUsed, w.CPUsUsed) ||
 			!sameMap(n.GresCount, w.GresCount, func(a, b uint64) bool { return a == b }) ||
 			!sameMap(n.GresUsed, w.GresUsed, slices.Equal[[]bool]) {
@@ -199,15 +211,17 @@ func (c *checker) given(n *Node, j *Job, a *job.NodeAlloc) {
 	if _, twice := indexOf(n.Jobs, j.ID); twice {
 		c.fail("job %d has node %s twice", j.ID, a.Node)
 	}
-	if n.Exclusive || j.Alone && len(n.Jobs) > 0 {
+	cpus := keepsCPUs(j)
+	if cpus && (n.Exclusive || j.Alone && len(n.Jobs) > int(n.Stopped)) {
 		c.fail("job %d shares node %s with an exclusive run", j.ID, a.Node)
 	}
-	n.CPUsAlloc += a.CPUs
 	n.MemAlloc += a.Mem
 	n.Jobs = insertID(n.Jobs, j.ID)
-	n.Exclusive = n.Exclusive || j.Alone
+	if !cpus {
+		n.Stopped++
+	}
 	for _, x := range a.CPUIDs {
-		if int(x) < len(n.CPUsUsed) && n.CPUsUsed[x] {
+		if cpus && int(x) < len(n.CPUsUsed) && n.CPUsUsed[x] {
 			c.fail("CPU %d of node %s is given twice, the second time to job %d", x, a.Node, j.ID)
 		}
 	}
@@ -218,8 +232,8 @@ func (c *checker) given(n *Node, j *Job, a *job.NodeAlloc) {
 			}
 		}
 	}
-	if len(a.CPUIDs) > 0 {
-		n.CPUsUsed = markBools(n.CPUsUsed, a.CPUIDs, true)
+	if cpus {
+		n.bookCPUs(a, j.Alone, true)
 	}
 	n.bookGres(a.Gres, true)
 }
@@ -230,7 +244,7 @@ func (c *checker) classes() {
 	for _, k := range c.t.waiting.Items() {
 		counts[k.class]++
 		j := c.t.Job(k.id)
-		if j == nil || !isWaiting(j) || j.Priority != k.priority || j.SubmitSeq != k.submit {
+		if j == nil || !isWaiting(j) || c.waitRank(j) != k.priority || j.SubmitSeq != k.submit {
 			c.fail("waiting index: job %d in class %d is not as it says", k.id, k.class)
 			continue
 		}

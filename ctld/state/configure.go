@@ -31,25 +31,31 @@ func (t *Tx) SetConfig(cfg Config, nodes []NodeConfig, parts []Partition) *Refus
 	if r := checkConfig(nodes, parts); r != nil {
 		return r
 	}
-	if t.feature < FeatureMembers {
-		parts = withoutLeases(parts)
+	if t.feature < FeatureSched {
+		parts, cfg.Sched = t.withoutLater(parts), SchedConfig{}
 	}
 	t.cfg = &cfg
 	t.nextID = max(t.nextID, cfg.FirstJobID, 1)
 	t.setNodes(nodes)
 	t.file = &fileConfig{nodes: nodes, parts: parts, set: t.updatesKept(parts)}
 	t.buildPartitions()
+	t.buildSched()
 	t.usage++
+	t.layout++
 	t.capacity++
+	t.endAllInvalid()
 	return nil
 }
 
-// withoutLeases gives partitions as a replica of the first release has them, so that all have the
-// same while not all know of leases.
-func withoutLeases(parts []Partition) []Partition {
+// withoutLater gives partitions as a replica has them that knows the present level only, so that all
+// have the same while not all know more.
+func (t *Tx) withoutLater(parts []Partition) []Partition {
 	parts = slices.Clone(parts)
 	for i := range parts {
-		parts[i].JobLease = 0
+		if t.feature < FeatureMembers {
+			parts[i].JobLease = 0
+		}
+		withoutSched(&parts[i])
 	}
 	return parts
 }
@@ -221,14 +227,15 @@ func (t *Tx) forgetRemoved(n *Node) {
 		return
 	}
 	t.nodes.Delete(t.nodeAt[n.Name])
+	t.layout++
 	at := maps.Clone(t.nodeAt)
 	delete(at, n.Name)
 	t.nodeAt = at
 }
 
-// updatesKept gives the updates of partitions that a new file does not change. JobLease counts for
-// itself: when the feature level rises the file's comes into a state that could not take it before, and
-// that must not undo a State=DOWN.
+// updatesKept gives the updates of partitions that a new file does not change. JobLease, and what came with
+// FeatureSched, counts for itself: when the feature level rises the file's comes into a state that could not take it
+// before, and that must not undo a State=DOWN.
 func (t *Tx) updatesKept(list []Partition) map[string]map[string]string {
 	before := map[string]*Partition{}
 	for i := range t.file.parts {
@@ -242,14 +249,19 @@ func (t *Tx) updatesKept(list []Partition) map[string]map[string]string {
 			continue
 		}
 		same := *was
-		if same.JobLease = list[i].JobLease; !reflect.DeepEqual(same, list[i]) {
+		same.JobLease = list[i].JobLease
+		copySched(&same, &list[i])
+		if !reflect.DeepEqual(same, list[i]) {
 			continue
 		}
+		set = maps.Clone(set)
 		if was.JobLease != list[i].JobLease {
-			set = maps.Clone(set)
 			delete(set, "joblease")
 		}
-		keep[name] = set
+		dropChanged(set, was, &list[i])
+		if len(set) > 0 {
+			keep[name] = set
+		}
 	}
 	return keep
 }

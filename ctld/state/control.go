@@ -36,6 +36,7 @@ func (t *Tx) Control(c *Control) []JobResult {
 }
 
 func (t *Tx) control(x target, c *Control) *Refusal {
+	x = t.whole(x)
 	switch c.Op {
 	case OpHold:
 		who := HoldUser
@@ -52,7 +53,7 @@ func (t *Tx) control(x target, c *Control) *Refusal {
 	case OpTop:
 		return t.top(x, c.Caller)
 	case OpSuspend, OpResume:
-		return refuse("ESLURM_DISABLED", "Requested operation is presently disabled", "suspending and resuming jobs is not offered")
+		return t.controlSuspend(x.job, c)
 	}
 	return refuse("ESLURM_NOT_SUPPORTED", "Operation not supported", fmt.Sprintf("there is no control operation %d", c.Op))
 }
@@ -80,7 +81,7 @@ func (t *Tx) hold(x target, who Hold) *Refusal {
 		return r
 	}
 	if j.HeldBy = max(j.HeldBy, who); j.State == job.Pending {
-		j.Priority, j.Eligible = 0, 0
+		j.Priority, j.Eligible, j.Fixed = 0, 0, false
 		j.Reason, j.Detail = "", ""
 	}
 	t.put(old, j)
@@ -137,6 +138,9 @@ func (t *Tx) controlRequeue(old *Job, c *Control) *Refusal {
 			fmt.Sprintf("MaxSubmitPerUser=%d: the user has %d jobs and this adds 1", most, t.owned[old.Spec.UID]))
 	}
 	j := edit(old)
+	if r := t.mayComeBack(old); r != nil {
+		return r
+	}
 	if !t.comeBack(j, event, back) {
 		return refuse("ESLURM_JOB_PENDING", "Job is pending execution", fmt.Sprintf("job %s is in the queue already", old.Name()))
 	}
@@ -172,7 +176,7 @@ func (t *Tx) top(x target, c Caller) *Refusal {
 	if r != nil {
 		return r
 	}
-	j.Priority = highest + 1
+	j.Priority, j.Fixed = highest+1, t.feature >= FeatureSched
 	t.put(old, j)
 	return nil
 }

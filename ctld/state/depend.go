@@ -2,6 +2,9 @@ package state
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/tensorgrid/tensorgrid/internal/job"
 )
@@ -27,7 +30,7 @@ func (t *Tx) dependOnSubmit(j *Job) *Refusal {
 	}
 	for _, term := range dep.Terms {
 		for _, d := range term.Jobs {
-			if d.ID == j.ID || !t.knows(d) {
+			if d.ID == j.ID || t.feature < FeatureSched && !t.knows(d) {
 				return dependencyProblem(fmt.Sprintf("job %d is not known, or left memory after it ended", d.ID))
 			}
 		}
@@ -457,13 +460,52 @@ func (t *Tx) putJudged(old, before, j *Job, dep *job.Dependency) {
 	if before != nil && (j.Dep == old.Dep && j.EligibleAt == old.EligibleAt || t.staysNever(old, j.Dep, dep)) {
 		return
 	}
-	if j.Dep == DepNever && yes(j.Spec.RareValue("kill-on-invalid-dep")) && j.happen(job.EventCancel) {
+	if j.Dep == DepNever && t.endsInvalid(j) && j.happen(job.EventCancel) {
 		j.Reason, j.End = job.ReasonDependencyNever, t.now
 		t.settle(before, j)
 		return
 	}
 	j.Eligible = j.eligibleAt(t.now)
 	t.put(before, j)
+}
+
+// endsInvalid tells whether a record is cancelled when its dependency can never be met: it asked for that, or asked
+// for nothing and the configuration says so.
+func (t *tables) endsInvalid(j *Job) bool {
+	asked := j.Spec.RareValue(job.OptInvalidDep)
+	if asked == "" && t.feature >= FeatureSched {
+		return t.killInvalid()
+	}
+	return yes(asked)
+}
+
+// killInvalid is DependencyParameters=kill_invalid_depend.
+func (t *tables) killInvalid() bool {
+	return slices.ContainsFunc(t.cfg.Sched.Dependencies, func(w string) bool { return strings.EqualFold(w, "kill_invalid_depend") })
+}
+
+// endInvalid cancels a record that waits for what can never be, if that is to be. Below FeatureSched one that was so
+// from the beginning waits on.
+func (t *Tx) endInvalid(id uint32) {
+	old := t.Job(id)
+	if t.feature < FeatureSched || old == nil || old.State != job.Pending || old.Dep != DepNever || isComponent(old) || !t.endsInvalid(old) {
+		return
+	}
+	j := edit(old)
+	if j.happen(job.EventCancel) {
+		j.Reason, j.Detail, j.End = job.ReasonDependencyNever, "", t.now
+		t.settle(old, j)
+	}
+}
+
+// endAllInvalid does so with all that wait, after the configuration has changed.
+func (t *Tx) endAllInvalid() {
+	if t.feature < FeatureSched || t.restoring || !t.killInvalid() {
+		return
+	}
+	for _, id := range slices.Sorted(maps.Keys(t.watching)) {
+		t.endInvalid(id)
+	}
 }
 
 // staysNever: what could never be met stays so when the job that it failed on is gone.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 
+	"github.com/tensorgrid/tensorgrid/accounting"
 	"github.com/tensorgrid/tensorgrid/internal/job"
 )
 
@@ -85,11 +86,15 @@ func (t *tables) Verdicts() iter.Seq[ClassRecord] {
 }
 
 // Restorer builds a store from a snapshot's records, aside from any other. The order is: header,
-// configuration, partition updates, nodes, blobs, jobs, keys, verdicts, controllers, join tokens.
+// configuration, partition updates, nodes, blobs, jobs, keys, verdicts, controllers, join tokens, and what schedrecords.go has.
 type Restorer struct {
 	store *Store
 	tx    Tx
 	head  Header
+
+	accounts []accounting.Record
+	reserved []*reserved
+	begun    bool // SchedRecord came
 }
 
 // NewRestorer begins a restore.
@@ -120,7 +125,7 @@ func (r *Restorer) Partition(name string, set map[string]string) error {
 // Node takes one node as it was; what runs hold there follows from the jobs. LastBusy and the
 // rest are as given.
 func (r *Restorer) Node(n Node) error {
-	n.CPUsAlloc, n.MemAlloc, n.CPUsUsed, n.GresUsed, n.GresCount, n.Jobs, n.Exclusive = 0, 0, nil, nil, nil, nil, false
+	n.CPUsAlloc, n.MemAlloc, n.CPUsUsed, n.GresUsed, n.GresCount, n.Jobs, n.Exclusive, n.Stopped = 0, 0, nil, nil, nil, nil, false, 0
 	n.gres = capacities(n.Config.Gres)
 	if n.Config.CPUs > MaxNodeCPUs {
 		return fmt.Errorf("node %q: %d CPUs, the limit is MaxNodeCPUs=%d", n.Name, n.Config.CPUs, MaxNodeCPUs)
@@ -192,7 +197,7 @@ func (r *Restorer) checkAlloc(j *Job, i int) error {
 	}
 	const most = 1 << 20 // of any number that becomes the length of a table
 	for _, c := range a.CPUIDs {
-		if c >= most || int(c) < len(n.CPUsUsed) && n.CPUsUsed[c] {
+		if c >= most || keepsCPUs(j) && int(c) < len(n.CPUsUsed) && n.CPUsUsed[c] {
 			return fmt.Errorf("CPU %d of node %q is given twice, or none", c, a.Node)
 		}
 	}
@@ -266,6 +271,9 @@ func (r *Restorer) JoinToken(k JoinToken) error {
 
 // Finish checks every invariant and gives the store.
 func (r *Restorer) Finish() (*Store, error) {
+	if err := r.finishSched(); err != nil {
+		return nil, err
+	}
 	t := &r.store.t
 	t.index, t.version, t.capacity = r.head.Index, r.head.Version, r.head.Capacity
 	if err := r.store.Check(); err != nil {

@@ -1,6 +1,9 @@
 package state
 
-import "github.com/tensorgrid/tensorgrid/internal/job"
+import (
+	"github.com/tensorgrid/tensorgrid/ctld/sched"
+	"github.com/tensorgrid/tensorgrid/internal/job"
+)
 
 // Job is one record: a job, one started array task, or the waiting rest of an array.
 // A Job that a View hands out never changes; the store replaces records, it does not edit them.
@@ -56,6 +59,22 @@ type Job struct {
 	Revision   uint64   // counts the updates of what it asks for, from 1
 	Lease      int64    // ms that the run outlives the last word of a leader; 0 = it is never ended by that
 	EligibleAt int64    // earliest time by a dependency's delay (after:id+minutes); 0 = none
+
+	// From FeatureSched on.
+	Fixed           bool           // Priority was set by an administrator and is not worked out
+	Promise         *sched.Promise // the start that it was promised; nil = none
+	Het             uint32         // job id of the first component; 0 = no heterogeneous job
+	HetOffset       uint32         // which component it is, from 0
+	SuspendedAt     int64          // since when it is suspended; 0 = it is not
+	Stopped         int64          // ms that the run was suspended, past stretches together
+	SuspendedByPlan bool           // it was suspended to make room
+	PreemptAt       int64          // when the run was chosen to make room; 0 = it was not
+	PreemptHow      string         // CANCEL, REQUEUE, SUSPEND
+	PreemptBy       uint32         // the job that it makes room for
+	GraceEnd        int64          // until when it may go on after it was told
+	Checkpoint      int64          // last checkpoint that it reported
+	Charged         int64          // its run is charged from then on when that is later than its start and the last tick
+	Reservation     string         // the reservation that its run is in
 }
 
 // DepState is how a waiting record stands with its dependencies.

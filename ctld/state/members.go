@@ -18,6 +18,8 @@ const (
 	FeatureFirst uint32 = 1
 	// FeatureMembers: controllers that join at run time, join tokens, hashes of the state, JobLease of partitions.
 	FeatureMembers uint32 = 2
+	// FeatureSched: accounts, limits, usage, reservations, licenses, promises, preemption, suspended and heterogeneous jobs.
+	FeatureSched uint32 = 3
 )
 
 // Controller is where a controller is reached that joined at run time. The configuration's
@@ -48,12 +50,18 @@ func (t *tables) Controllers() iter.Seq[Controller] {
 // better may start then.
 func (t *Tx) RaiseFeature(level uint32) {
 	before := t.feature
-	if t.feature = max(t.feature, level); before >= FeatureMembers || t.feature < FeatureMembers {
+	t.feature = max(t.feature, level)
+	if before < FeatureSched && t.feature >= FeatureSched {
+		t.beginSched()
+		t.reclassify()
+	}
+	if before >= FeatureMembers || t.feature < FeatureMembers {
 		return
 	}
 	for _, p := range t.parts.list {
 		if t.usualTime(p) != p.DefaultTime {
 			t.usage++
+			t.layout++
 			t.capacity++
 		}
 	}

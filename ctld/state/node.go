@@ -37,6 +37,7 @@ type Node struct {
 	GresCount map[string]uint64 // "shard" -> used
 	Jobs      []uint32          // ids of the records that hold something here, ascending
 	Exclusive bool              // a --exclusive run holds the node
+	Stopped   uint32            // of Jobs: suspended ones, which hold memory and devices and no CPUs
 
 	Removed bool // no longer configured: takes nothing new and leaves when its runs are gone
 	gres    []gresCap
@@ -82,4 +83,5 @@ type Config struct {
 	JobRequeue       bool
 	JobFileAppend    bool
 	Digest           string
+	Sched            SchedConfig // from FeatureSched on; zero before
 }

@@ -22,6 +22,8 @@ const (
 type parameter struct {
 	when     when
 	operator bool
+	later    bool // from FeatureSched on
+	first    bool // of a heterogeneous job, its first component's for all
 	set      func(e *jobEdit, key, value string) *Refusal
 }
 
@@ -29,7 +31,7 @@ type parameter struct {
 var jobParameters = map[string]parameter{
 	"timelimit":         {set: setTimeLimit},
 	"timemin":           {when: whilePending, set: setTimeMin},
-	"priority":          {set: setPriority, when: whilePending},
+	"priority":          {set: setPriority, when: whilePending, first: true},
 	"nice":              {set: setNice, when: whilePending},
 	"jobname":           {set: text(func(s *job.Spec) *string { return &s.Name })},
 	"name":              {set: text(func(s *job.Spec) *string { return &s.Name })},
@@ -38,8 +40,8 @@ var jobParameters = map[string]parameter{
 	"account":           {when: whilePending, set: text(func(s *job.Spec) *string { return &s.Account })},
 	"qos":               {when: whilePending, set: text(func(s *job.Spec) *string { return &s.QOS })},
 	"partition":         {when: whilePending, set: setJobPartition},
-	"starttime":         {when: whilePending, set: setBegin},
-	"eligibletime":      {when: whilePending, set: setBegin},
+	"starttime":         {when: whilePending, set: setBegin, first: true},
+	"eligibletime":      {when: whilePending, set: setBegin, first: true},
 	"arraytaskthrottle": {set: setThrottle},
 	"numnodes":          {when: whilePending, set: setNodes},
 	"reqnodes":          {when: whilePending, set: setNodes},
@@ -53,7 +55,14 @@ var jobParameters = map[string]parameter{
 	"minmemorycpu":      {when: whilePending, set: setMemCPU},
 	"mintmpdisknode":    {when: whilePending, set: setTmpDisk},
 	"requeue":           {set: setRequeue},
-	"dependency":        {when: whilePending, set: setDependency},
+	"deadline":          {when: whilePending, later: true, set: setDeadline},
+	"reservation":       {when: whilePending, later: true, set: setOption(job.OptReservation)},
+	"reservationname":   {when: whilePending, later: true, set: setOption(job.OptReservation)},
+	"licenses":          {when: whilePending, later: true, set: setOption(job.OptLicenses)},
+	"prefer":            {when: whilePending, later: true, set: setOption(job.OptPrefer)},
+	"contiguous":        {when: whilePending, later: true, set: setContiguous},
+	"checkpoint":        {later: true, first: true, set: setCheckpoint},
+	"dependency":        {when: whilePending, set: setDependency, first: true},
 	"reqnodelist":       {when: whilePending, set: text(func(s *job.Spec) *string { return &s.NodeList })},
 	"nodelist":          {when: whilePending, set: text(func(s *job.Spec) *string { return &s.NodeList })},
 	"excnodelist":       {when: whilePending, set: text(func(s *job.Spec) *string { return &s.Exclude })},
@@ -105,10 +114,7 @@ func setTimeLimit(e *jobEdit, key, value string) *Refusal {
 	}
 	e.spec.TimeLimit, e.j.TimeLimit = ms, ms
 	if isRunning(e.j) {
-		e.j.End = 0
-		if ms > 0 {
-			e.j.End = e.j.Start + ms
-		}
+		e.j.End = e.j.limitEnd()
 		e.t.capacity++ // the planner counts on when runs end, and what it keeps for whom follows from that
 	}
 	return nil
@@ -143,6 +149,7 @@ func setPriority(e *jobEdit, key, value string) *Refusal {
 		j.happen(job.EventRelease)
 	}
 	j.Priority, j.Reason, j.Detail = p, "", ""
+	j.Fixed = p > 0 && e.t.feature >= FeatureSched
 	return nil
 }
 
@@ -155,7 +162,7 @@ func setNice(e *jobEdit, key, value string) *Refusal {
 	if int32(n) < e.spec.Nice && !e.caller.Operator {
 		return denied("only operators may lower a nice value")
 	}
-	if e.j.Priority > 0 {
+	if e.j.Priority > 0 && !e.j.Fixed {
 		e.j.Priority = max(1, e.j.Priority+int64(e.spec.Nice)-n)
 	}
 	e.spec.Nice = int32(n)

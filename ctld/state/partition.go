@@ -31,10 +31,18 @@ func (t *Tx) UpdatePartition(name string, set map[string]string, c Caller) *Refu
 		if strings.EqualFold(key, "joblease") && t.feature < FeatureMembers {
 			return refuse("ESLURM_INVALID_PARTITION_UPDATE", "Invalid partition update", "the controllers do not all run a version that knows JobLease of a partition yet")
 		}
+		if t.feature < FeatureSched && ofSched(key) {
+			return refuse("ESLURM_INVALID_PARTITION_UPDATE", "Invalid partition update", fmt.Sprintf("the controllers do not all run a version that knows updates of %s yet", key))
+		}
 		if r := setPartition(&trial, key, set[key]); r != nil {
 			return r
 		}
 		updated[canonicalKey(key)] = set[key]
+		if strings.HasPrefix(canonicalKey(key), "qos") && !t.restoring {
+			if r := t.mayHaveQOS(&trial); r != nil {
+				return r
+			}
+		}
 	}
 	all := maps.Clone(t.file.set)
 	if all == nil {
@@ -52,15 +60,20 @@ func (t *Tx) UpdatePartition(name string, set map[string]string, c Caller) *Refu
 	}
 	t.file = &fileConfig{nodes: t.file.nodes, parts: t.file.parts, set: all}
 	t.buildPartitions()
+	t.buildSched()
 	t.usage++
+	t.layout++
 	t.capacity++
 	return nil
 }
 
 // canonicalKey gives a parameter one name, so that of two updates of it the later counts.
 func canonicalKey(key string) string {
-	if key = strings.ToLower(key); key == "shared" {
+	switch key = strings.ToLower(key); key {
+	case "shared":
 		return "oversubscribe"
+	case "qosname":
+		return "qos"
 	}
 	return key
 }
@@ -104,7 +117,10 @@ func setPartition(p *Partition, key, value string) *Refusal {
 	case "joblease":
 		return setLease(&p.JobLease, key, value)
 	default:
-		return unknownKey(key, partitionKeys)
+		if r, known := setPartitionSched(p, key, value); known {
+			return r
+		}
+		return unknownKey(key, partitionKeys+partitionKeysSched)
 	}
 	return nil
 }

@@ -11,10 +11,16 @@ import (
 // Plan takes what still holds of a plan, whatever state it was made on: each start is checked
 // against what is free now. It gives back how many starts were taken.
 func (t *Tx) Plan(p *sched.Decision) (taken int) {
-	for i := range p.Starts {
-		if t.start(&p.Starts[i]) {
-			taken++
-		}
+	for i := range p.Evicts {
+		t.evict(&p.Evicts[i])
+	}
+	for i := 0; i < len(p.Starts); {
+		n := groupLen(p.Starts[i:])
+		taken += t.startTogether(p.Starts[i : i+n])
+		i += n
+	}
+	for i := range p.Promises {
+		t.promise(&p.Promises[i])
 	}
 	for _, c := range p.Classes {
 		if old, ok := t.classes.Get(c.Class); ok {
@@ -50,6 +56,58 @@ func cut(s string) string {
 	return s
 }
 
+// groupLen is how many of the first starts belong together.
+func groupLen(list []sched.Start) int {
+	n := 1
+	for g := list[0].Group; g != 0 && n < len(list) && list[n].Group == g; {
+		n++
+	}
+	return n
+}
+
+// startTogether starts all of a group or none, and tells how many. The components of a heterogeneous job start only
+// all together, the first last: what it does the others follow.
+func (t *Tx) startTogether(list []sched.Start) (taken int) {
+	if len(list) == 1 {
+		if j := t.Job(list[0].JobID); j != nil && j.Het != 0 || !t.start(&list[0]) {
+			return 0
+		}
+		return 1
+	}
+	if t.feature < FeatureSched || !t.mayStartTogether(list) {
+		return 0
+	}
+	var before []*Job
+	for i := range slices.Backward(list) {
+		old := t.Job(list[i].JobID)
+		if !t.start(&list[i]) {
+			for _, was := range slices.Backward(before) {
+				t.put(t.Job(was.ID), edit(was))
+			}
+			return 0
+		}
+		before = append(before, old)
+	}
+	return len(list)
+}
+
+// mayStartTogether: records that are no arrays, each once, ascending by id; of a heterogeneous job all components.
+func (t *tables) mayStartTogether(list []sched.Start) bool {
+	for i := range list {
+		j := t.Job(list[i].JobID)
+		if j == nil || j.ArrayID != 0 || i > 0 && j.ID <= list[i-1].JobID || !isWaiting(j) {
+			return false
+		}
+		if j.Het == 0 {
+			continue
+		}
+		if group := t.group(j); len(group) != int(j.HetSize()) || len(list) != len(group) || group[i] != j {
+			return false
+		}
+	}
+	return true
+}
+
 // start starts one record, or one task of an array's waiting record, if all of it still holds.
 func (t *Tx) start(s *sched.Start) bool {
 	old := t.Job(s.JobID)
@@ -62,6 +120,10 @@ func (t *Tx) start(s *sched.Start) bool {
 			return false
 		}
 	}
+	reservation, ok := t.mayRun(old, s)
+	if !ok {
+		return false
+	}
 	before, j := old, edit(old)
 	if old.Waiting != nil {
 		if before, j = t.split(old, uint32(s.Task)); j == nil {
@@ -70,7 +132,8 @@ func (t *Tx) start(s *sched.Start) bool {
 	}
 	j.happen(job.EventStart)
 	j.Reason, j.Detail, j.HeldBy = "", "", HoldNone
-	j.Partition = s.Partition
+	j.Promise = nil
+	j.Partition, j.Reservation, j.Charged = s.Partition, reservation, 0
 	j.Start, j.TimeLimit, j.End = t.now, t.limitOf(old, s), 0
 	if j.Lease = 0; s.Lease > 0 && t.mayRequeue(j) {
 		j.Lease = s.Lease
@@ -104,7 +167,7 @@ func (t *Tx) startable(j *Job, s *sched.Start) bool {
 	if p == nil || p.State != "UP" && p.State != "DRAIN" || t.limitOf(j, s) == 0 {
 		return false
 	}
-	if !slices.Contains(strings.Split(j.Spec.Partition, ","), s.Partition) || len(s.Nodes) == 0 {
+	if !slices.Contains(splitNames(j.Spec.Partition), s.Partition) || len(s.Nodes) == 0 {
 		return false
 	}
 	seen := make(map[string]bool, len(s.Nodes))
@@ -117,6 +180,8 @@ func (t *Tx) startable(j *Job, s *sched.Start) bool {
 	}
 	return true
 }
+
+func splitNames(list string) []string { return strings.Split(list, ",") }
 
 // limitOf is the time limit of a start by what the record asks for and the partition allows; 0 when
 // it does not allow that much. The planner's word counts only where the record leaves it the choice,
@@ -136,7 +201,7 @@ func (t *tables) limitOf(j *Job, s *sched.Start) int64 {
 // fits tells whether a share is free on its node now.
 func (t *tables) fits(a *job.NodeAlloc, alone bool) bool {
 	n := t.Node(a.Node)
-	if n == nil || !n.Usable() || n.Exclusive || alone && len(n.Jobs) > 0 {
+	if n == nil || !n.Usable() || n.Exclusive || alone && len(n.Jobs) > int(n.Stopped) {
 		return false
 	}
 	if a.CPUs == 0 || a.CPUs > n.Config.CPUs-min(n.CPUsAlloc, n.Config.CPUs) || a.Mem < 0 || a.Mem > n.Config.Mem-n.MemAlloc {
@@ -192,6 +257,7 @@ func (t *Tx) split(old *Job, task uint32) (before, j *Job) {
 	}
 	base := edit(old)
 	base.Waiting = rest
+	base.Promise = nil // it was of the task that starts
 	t.put(old, base)
 	j.ID, j.Key, j.Class = t.nextID, "", ""
 	t.nextID++

@@ -10,6 +10,8 @@ import (
 // node along. It is the only way a record enters or changes, so that the indexes cannot disagree
 // with the tables. j must not be changed afterwards.
 func (t *Tx) put(old, j *Job) {
+	t.account(old, j)
+	keepPromise(old, j)
 	if isWaiting(j) {
 		t.classify(old, j)
 	} else {
@@ -21,6 +23,9 @@ func (t *Tx) put(old, j *Job) {
 		t.jobs.Set(j.ID, j)
 	}
 	t.reindex(old, j)
+	if j.Het == j.ID {
+		t.follow(j)
+	}
 	t.wake()
 }
 
@@ -42,10 +47,16 @@ func (t *Tx) reindex(old, j *Job) {
 	t.indexLive(old, j)
 	t.indexWaiting(old, j)
 	t.indexArray(old, j)
+	t.indexThrottled(old, j)
 	t.indexHolding(old, j)
 	t.indexEnded(old, j)
+	t.indexDue(old, j)
+	t.indexPromise(old, j)
 	t.indexDependency(old, j)
 	t.indexBlobs(old, j)
+	t.indexUse(old, j)
+	t.indexLicenses(old, j)
+	t.indexReservations(old, j)
 	t.pending += count(j, isPending) - count(old, isPending)
 	t.running += count(j, isRunning) - count(old, isRunning)
 }
@@ -121,20 +132,31 @@ func either(old, j *Job) *Job {
 
 // classify gives j its class, which it keeps while its specification and avoided nodes stand.
 func (t *Tx) classify(old, j *Job) {
-	if old != nil && old.Class != "" && old.Spec == j.Spec && len(old.Avoid) == len(j.Avoid) {
+	if old != nil && old.Class != "" && old.Spec == j.Spec && len(old.Avoid) == len(j.Avoid) && fixedPriority(old) == fixedPriority(j) {
 		j.Class = old.Class
 		return
 	}
 	t.scratch = appendShape(t.scratch[:0], j.Spec, j.Avoid)
+	ranked := t.feature >= FeatureSched
+	if ranked {
+		t.scratch = appendRanked(t.scratch[:0], j)
+	}
 	if key, ok := t.shapes[string(t.scratch)]; ok {
 		j.Class = key
 		return
 	}
 	form, key := string(t.scratch), shapeKey(t.scratch)
-	t.shapes[form] = key
-	t.classNums++
 	j.Class = key
-	t.classes.Set(key, &class{key: key, form: form, number: t.classNums, spec: j.Spec, avoid: j.Avoid, born: t.entry})
+	t.shapes[form] = key
+	if _, known := t.classes.Get(key); known {
+		return // in a trial, which begins without the forms
+	}
+	t.classNums++
+	c := &class{key: key, form: form, number: t.classNums, spec: j.Spec, avoid: j.Avoid, born: t.entry, sched: new(schedClass)}
+	if ranked {
+		c.shape, c.fixed = shapeKey(appendPlace(t.scratch[:0], j)), fixedPriority(j)
+	}
+	t.classes.Set(key, c)
 }
 
 // mayStartSooner tells whether a waiting record has become, or may have become, easier to start:
@@ -163,27 +185,32 @@ func (t *Tx) indexWaiting(old, j *Job) {
 		t.capacity++
 	}
 	was, is := old != nil && old.Class != "", j != nil && j.Class != ""
-	if was && is && old.Class == j.Class && old.Priority == j.Priority && old.SubmitSeq == j.SubmitSeq {
+	same := was && is && old.Class == j.Class
+	if same && t.waitRank(old) == t.waitRank(j) && old.SubmitSeq == j.SubmitSeq {
+		c, _ := t.classes.Get(j.Class)
+		t.countClass(c, 0)
 		return
 	}
-	same := was && is && old.Class == j.Class
 	if was {
 		c, _ := t.classes.Get(old.Class)
-		t.waiting.Delete(waitKey{c.number, old.ID, old.Priority, old.SubmitSeq})
+		t.waiting.Delete(waitKey{c.number, old.ID, t.waitRank(old), old.SubmitSeq})
 		if !same {
 			t.countClass(c, -1)
 		}
 	}
 	if is {
 		c, _ := t.classes.Get(j.Class)
-		t.waiting.Set(waitKey{c.number, j.ID, j.Priority, j.SubmitSeq})
-		if !same {
-			t.countClass(c, 1)
+		t.waiting.Set(waitKey{c.number, j.ID, t.waitRank(j), j.SubmitSeq})
+		by := 1
+		if same {
+			by = 0
 		}
+		t.countClass(c, by)
 	}
 }
 
-// countClass changes how many records a class has; an empty class leaves with its verdict.
+// countClass changes how many records a class has, or tells (by 0) that one of them has changed; an empty class leaves
+// with its verdict.
 func (t *Tx) countClass(c *class, by int) {
 	if c.count+by == 0 {
 		t.classes.Delete(c.key)
@@ -195,7 +222,7 @@ func (t *Tx) countClass(c *class, by int) {
 		return
 	}
 	n := *c
-	n.count, n.born = n.count+by, t.entry
+	n.count, n.born, n.sched = n.count+by, t.entry, new(schedClass)
 	t.classes.Set(c.key, &n)
 }
 
@@ -233,6 +260,8 @@ func (t *Tx) indexHolding(old, j *Job) {
 		for i := range old.Allocs {
 			if holds(old, i) && !(is && sameRun(old, j) && holds(j, i)) {
 				t.release(old, i)
+			} else if holds(old, i) && keepsCPUs(old) && !keepsCPUs(j) {
+				t.bookCPUs(j, i, false)
 			}
 		}
 	}
@@ -240,19 +269,19 @@ func (t *Tx) indexHolding(old, j *Job) {
 		for i := range j.Allocs {
 			if holds(j, i) && !(was && sameRun(old, j) && holds(old, i)) {
 				t.claim(j, i)
+			} else if holds(j, i) && keepsCPUs(j) && !keepsCPUs(old) {
+				t.bookCPUs(j, i, true)
 			}
 		}
 	}
-	if was && is && old.End != j.End {
-		t.usage++ // the planner counts on when runs end
+	if is {
+		t.noteRun(old, j)
 	}
 	if was == is {
 		return
 	}
 	by := uint32(1)
-	if is {
-		t.active.Set(j.ID, none{})
-	} else {
+	if !is {
 		t.active.Delete(old.ID)
 		by = ^uint32(0)
 	}
@@ -262,7 +291,35 @@ func (t *Tx) indexHolding(old, j *Job) {
 		} else {
 			t.arrays.Set(base, n+by)
 		}
+		t.touchThrottled(base)
 	}
+}
+
+// isThrottled: how many more of its array may start depends on how many run.
+func isThrottled(j *Job) bool { return j.ArrayID != 0 && j.ArrayLimit > 0 && isWaiting(j) }
+
+// indexThrottled keeps the waiting records of arrays with a limit of their own.
+func (t *Tx) indexThrottled(old, j *Job) {
+	was, is := old != nil && isThrottled(old), j != nil && isThrottled(j)
+	switch {
+	case is && !was:
+		t.throttled.Set(pair(j.ArrayID, j.ID), none{})
+	case was && !is:
+		t.throttled.Delete(pair(old.ArrayID, old.ID))
+	}
+}
+
+// touchThrottled: how many tasks of an array may start has changed, and so have the classes of those that wait.
+func (t *Tx) touchThrottled(base uint32) {
+	t.throttled.Ascend(pair(base, 0), func(k uint64, _ none) bool {
+		if uint32(k>>32) != base {
+			return false
+		}
+		if c, ok := t.classes.Get(t.Job(uint32(k)).Class); ok {
+			t.countClass(c, 0)
+		}
+		return true
+	})
 }
 
 // sameRun: both records speak of the same allocation.

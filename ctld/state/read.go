@@ -82,7 +82,11 @@ func (t *tables) those(set *btree.Map[uint32, none]) iter.Seq[*Job] {
 func (t *tables) Live() iter.Seq[*Job] { return t.those(t.live) }
 
 // Active walks the records that hold resources, ascending by id.
-func (t *tables) Active() iter.Seq[*Job] { return t.those(t.active) }
+func (t *tables) Active() iter.Seq[*Job] {
+	return func(yield func(*Job) bool) {
+		t.active.Scan(func(_ uint32, r *activeRun) bool { return yield(r.job) })
+	}
+}
 
 // OfUser walks the live records of one user, ascending by id.
 func (t *tables) OfUser(uid uint32) iter.Seq[*Job] {
@@ -169,6 +173,8 @@ func holdReason(j *Job) job.Reason {
 	switch {
 	case j.Reason == job.ReasonMaxRequeue || j.Reason == job.ReasonProlog || j.Reason == job.ReasonLaunchFailure:
 		return j.Reason
+	case j.Flags&job.ResvDelHold != 0:
+		return job.ReasonReservationDeleted
 	case j.HeldBy == HoldUser:
 		return job.ReasonHeldUser
 	}

@@ -165,11 +165,14 @@ func (t *Tx) reconcile(r *Registration, rebooted bool) {
 	for _, id := range t.Node(r.Node).Jobs { // a copy in effect: node records do not change
 		j := t.Job(id)
 		i := slices.IndexFunc(j.Allocs, func(a job.NodeAlloc) bool { return a.Node == r.Node })
+		if i < 0 || !holds(j, i) {
+			continue // it has ended with another component of its job
+		}
 		has := held[RunKey{j.ID, j.Run}]
 		switch {
 		case rebooted:
 			t.nodeFailed(j, i)
-		case i != 0: // only the batch host has processes
+		case i != 0 || isComponent(j): // only the batch host has processes
 		case has && !j.Confirmed[0]:
 			t.confirm(j, 0)
 			t.clearFencing(t.Job(id))
@@ -231,7 +234,10 @@ func (t *Tx) awaitFence(n *Node) {
 	for _, id := range n.Jobs {
 		old := t.Job(id)
 		i := slices.IndexFunc(old.Allocs, func(a job.NodeAlloc) bool { return a.Node == n.Name })
-		if i != 0 { // no process of the run is there; the batch host can be told to end it
+		if i < 0 || !holds(old, i) {
+			continue // it has ended with another component of its job
+		}
+		if i != 0 || isComponent(old) { // no process of the run is there; the batch host can be told to end it
 			t.nodeFailed(old, i)
 			continue
 		}

@@ -1,6 +1,9 @@
 package state
 
-import "github.com/tensorgrid/tensorgrid/internal/job"
+import (
+	"github.com/tensorgrid/tensorgrid/ctld/sched"
+	"github.com/tensorgrid/tensorgrid/internal/job"
+)
 
 // Launched is a node's answer to the launch of one run.
 type Launched struct {
@@ -107,6 +110,10 @@ func (t *Tx) launchFailed(old *Job, i int, cause job.Cause, text string) {
 // nodeDead stores j, with nothing of the run alive on node i. Only the batch host has processes of
 // its own: once it is done the other nodes are, and while it is not the run must be ended there.
 func (t *Tx) nodeDead(old, j *Job, i int) {
+	if isComponent(old) {
+		t.componentLost(old, i)
+		return
+	}
 	if i == 0 {
 		j.Done = allTrue(len(j.Allocs))
 	} else {
@@ -158,7 +165,7 @@ func (t *Tx) conclude(j *Job, e ending) {
 	if e.state == job.NodeFail && j.Kill == job.WhyNone {
 		j.Kill, j.KillAt = job.WhyNodeFail, t.now // what is left of it on other nodes must go
 	}
-	again := e.state == job.NodeFail || e.state == job.Preempted || e.state == job.Pending
+	again := e.state == job.NodeFail || e.state == job.Preempted && j.PreemptHow != sched.EvictCancel || e.state == job.Pending
 	if again && t.mayRequeue(j) {
 		t.conclusionQueued(j, e)
 		return
@@ -174,7 +181,7 @@ func (t *Tx) conclude(j *Job, e ending) {
 
 // conclusionQueued takes a record back to the queue for what happened to its run.
 func (t *Tx) conclusionQueued(j *Job, e ending) {
-	back := comeback{automatic: true}
+	back := comeback{automatic: e.state != job.Preempted || t.feature < FeatureSched}
 	event := job.EventRequeue
 	if e.state == job.Pending {
 		event = job.EventFor(e.state, e.cause)
@@ -217,7 +224,7 @@ func (t *Tx) comeBack(j *Job, event job.Event, back comeback) bool {
 	if back.delay > 0 {
 		j.Begin = t.now + back.delay
 	}
-	j.Priority, j.Eligible = j.basePriority(), j.eligibleAt(t.now)
+	j.Priority, j.Eligible = j.queuePriority(), j.eligibleAt(t.now)
 	if j.Kill == job.WhyNone {
 		j.Kill, j.KillAt = job.WhyRequeue, t.now
 	}
@@ -234,7 +241,10 @@ func (t *Tx) nextRun(j *Job) {
 	j.Exit, j.Derived, j.OOM = job.Exit{}, job.Exit{}, false
 	j.Kill, j.KillAt, j.KillSignal, j.Signals, j.SignalSeq = job.WhyNone, 0, 0, nil, 0
 	j.Cancelled, j.CancelUID, j.Lease = false, 0, 0
+	j.Reservation, j.Charged = "", 0
 	j.UserUS, j.SysUS, j.MaxRSS = 0, 0, 0
+	j.SuspendedAt, j.Stopped, j.SuspendedByPlan, j.Checkpoint = 0, 0, false, 0
+	j.forgetPreemption()
 }
 
 // mayRequeue tells whether the job may be queued again.
@@ -273,6 +283,9 @@ func (t *Tx) Reported(r *Reported) {
 	if r.Lost && why == job.WhyNone {
 		why = job.WhyNodeFail
 	}
+	if why == job.WhyNone && madeRoom(old, r.Exit) {
+		why = job.WhyPreempt
+	}
 	if r.Cause == job.CauseUser {
 		e.cause = r.Cause
 	}
@@ -304,6 +317,10 @@ func (t *Tx) derive(old *Job, e job.Exit) {
 
 // nodeFailed: nothing of the run is alive on node i, because the node lost it.
 func (t *Tx) nodeFailed(old *Job, i int) {
+	if isComponent(old) {
+		t.componentLost(old, i)
+		return
+	}
 	j := edit(old)
 	if isRunning(old) {
 		t.conclude(j, ending{state: job.NodeFail, reason: job.ReasonNodeDown, exit: old.Exit, node: old.Allocs[i].Node})
@@ -315,18 +332,27 @@ func (t *Tx) nodeFailed(old *Job, i int) {
 type JobTimer struct {
 	JobID uint32
 	Run   uint32
-	What  string // time_limit, lease_over, signals_sent
+	What  string // time_limit, lease_over, signals_sent, deadline, grace_over
 	Seq   uint32 // signals_sent: the last signal that the agents know of
 }
 
 // JobTimer takes a moment; one of another run, or that cannot come now, changes nothing.
 func (t *Tx) JobTimer(m *JobTimer) {
 	old := t.Job(m.JobID)
-	if old == nil || old.Run != m.Run || !holdsAny(old) {
+	if old == nil || old.Run != m.Run {
+		return
+	}
+	if m.What == timerDeadline {
+		t.deadlineTimer(old)
+		return
+	}
+	if !holdsAny(old) {
 		return
 	}
 	j := edit(old)
 	switch m.What {
+	case timerGrace:
+		t.graceTimer(old)
 	case "time_limit":
 		if j.happen(job.EventTimeLimit) {
 			j.Reason, j.End, j.Kill, j.KillAt = job.ReasonTimeLimit, t.now, job.WhyTimeLimit, t.now
@@ -347,6 +373,9 @@ func (t *Tx) JobTimer(m *JobTimer) {
 
 // fenced: nothing of the run can be alive anywhere, whatever its nodes say.
 func (t *Tx) fenced(old *Job) {
+	if isComponent(old) {
+		return // no process of its own is anywhere
+	}
 	j := edit(old)
 	if isRunning(old) {
 		name := old.FailedNode

@@ -1,6 +1,9 @@
 package state
 
-import "github.com/tensorgrid/tensorgrid/internal/job"
+import (
+	"github.com/tensorgrid/tensorgrid/ctld/sched"
+	"github.com/tensorgrid/tensorgrid/internal/job"
+)
 
 // Capacity is the version of what could let a waiting job start: a plan made at it need not be made again.
 func (v *View) Capacity() uint64 { return v.capacity }
@@ -10,10 +13,17 @@ func (v *View) Capacity() uint64 { return v.capacity }
 // ordinary way count, and nobody is woken that waited for its end. Whoever plans on it must compare
 // Capacity afterwards with that of the state. Nothing of v changes, nor of the store.
 func (v *View) Foresee(now int64, reports []*Reported) *View {
+	return v.ForeseePlan(now, reports, nil)
+}
+
+// ForeseePlan gives the view as it would be if these reports were taken, and after them these plans, at time now: what
+// a leader plans on whose last plan is still on its way into the log. As with Foresee it is a guess.
+func (v *View) ForeseePlan(now int64, reports []*Reported, plans []*sched.Decision) *View {
 	v.mu.Lock() // a copy marks what it was made from
-	f := &View{tables: v.tables.copy(), cache: &schedCache{}}
+	f := &View{tables: v.tables.copy(), cache: newSchedCache(v.cache.versions)}
 	v.mu.Unlock()
 	p := newPrivate()
+	p.classNums = trialClasses
 	f.time = max(f.time, now)
 	t := &Tx{tables: &f.tables, private: &p, now: f.time}
 	for _, r := range reports {
@@ -21,8 +31,14 @@ func (v *View) Foresee(now int64, reports []*Reported) *View {
 			t.Reported(r)
 		}
 	}
+	for _, d := range plans {
+		t.Plan(d)
+	}
 	return f
 }
+
+// trialClasses is where the numbers of classes begin that a trial makes: those of the store are below.
+const trialClasses = 1 << 31
 
 // ordinary tells whether a report ends a run of its own accord, so that nothing follows from it but
 // free resources. What may queue the job again, or drain the node, is left to Apply.

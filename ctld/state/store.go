@@ -58,7 +58,7 @@ type Store struct {
 
 // New gives an empty store: no nodes, no partitions, no jobs.
 func New() *Store {
-	return &Store{t: newTables(), private: newPrivate(), cache: &schedCache{}}
+	return &Store{t: newTables(), private: newPrivate(), cache: newSchedCache(nil)}
 }
 
 // View gives the state as of the last applied entry. The same version gives the same *View.
@@ -85,7 +85,9 @@ func (s *Store) Apply(index uint64, stamped int64, f func(*Tx)) {
 	s.t.version++
 	s.private.entry++
 	s.t.time = max(s.t.time, stamped)
-	f(&Tx{tables: &s.t, private: &s.private, now: s.t.time})
+	t := &Tx{tables: &s.t, private: &s.private, now: s.t.time}
+	t.expire()
+	f(t)
 }
 
 // Replace puts the tables of other in the place of this store's; other must not be used again.
@@ -93,7 +95,7 @@ func (s *Store) Apply(index uint64, stamped int64, f func(*Tx)) {
 func (s *Store) Replace(other *Store) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.t, s.private, s.view, s.cache = other.t, other.private, nil, &schedCache{}
+	s.t, s.private, s.view, s.cache = other.t, other.private, nil, newSchedCache(s.cache.versions)
 }
 
 // Tx is the state while one entry is being applied. Its methods are the commands.

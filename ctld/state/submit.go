@@ -20,21 +20,30 @@ func (t *Tx) Submit(key string, digest []byte, spec *job.Spec) (id uint32, dupli
 			return id, id != 0, r
 		}
 	}
+	j, r := t.enter(spec, key, 0, 0)
+	if r != nil {
+		return 0, false, r
+	}
+	if key != "" {
+		t.setKey(j.ID, keyRecord{uid: spec.UID, key: key, digest: [32]byte(digest), time: t.now})
+	}
+	return j.ID, false, nil
+}
+
+// enter makes the record of a new job, or of one component of a heterogeneous one (het: the id of its first).
+func (t *Tx) enter(spec *job.Spec, key string, het, offset uint32) (*Job, *Refusal) {
 	tasks, limit, r := t.arrayOf(spec)
 	if r == nil {
 		r = t.mayEnter(spec, tasks)
 	}
 	if r != nil {
-		return 0, false, r
-	}
-	if spec.Partition == "" {
-		spec.Partition = t.DefaultPartition().Name
+		return nil, r
 	}
 	j := t.blank()
 	*j = Job{
 		ID: t.nextID, Spec: spec, ArrayTask: -1, ArrayLimit: limit, Waiting: tasks, State: job.Pending,
 		Revision: 1, SubmitSeq: t.submits, Submit: t.now, Begin: spec.Begin, Partition: spec.Partition, Key: key,
-		TimeLimit: t.effectiveLimit(spec.TimeLimit, spec.Partition),
+		TimeLimit: t.effectiveLimit(spec.TimeLimit, spec.Partition), Het: het, HetOffset: offset,
 	}
 	if tasks != nil {
 		j.ArrayID = j.ID
@@ -42,8 +51,10 @@ func (t *Tx) Submit(key string, digest []byte, spec *job.Spec) (id uint32, dupli
 	if spec.Hold {
 		j.HeldBy = HoldUser
 	}
-	if r := t.dependOnSubmit(j); r != nil {
-		return 0, false, r
+	if !isComponent(j) {
+		if r := t.dependOnSubmit(j); r != nil {
+			return nil, r
+		}
 	}
 	t.submits++
 	t.nextID++
@@ -53,11 +64,9 @@ func (t *Tx) Submit(key string, digest []byte, spec *job.Spec) (id uint32, dupli
 	if tasks != nil && j.Dep == DepWaits {
 		t.judgeAgain(wakeup{id: j.ID, task: -1}) // tasks whose counterpart has ended already
 	}
-	if key != "" {
-		t.setKey(j.ID, keyRecord{uid: spec.UID, key: key, digest: [32]byte(digest), time: t.now})
-	}
 	t.slab = t.slab[1:]
-	return j.ID, false, nil
+	t.endInvalid(j.ID)
+	return j, nil
 }
 
 // slabJobs is how many new records share one piece of memory: few, since all of it stays while one
@@ -135,7 +144,16 @@ func (t *Tx) mayEnter(s *job.Spec, tasks *job.Set) *Refusal {
 				fmt.Sprintf("no blob has the SHA-256 %x; send it again", hash))
 		}
 	}
-	return t.mayUsePartitions(s.Partition)
+	if r := t.mayUsePartitions(s.Partition); r != nil {
+		return r
+	}
+	if s.Partition == "" {
+		s.Partition = t.DefaultPartition().Name
+	}
+	if r := t.readmit(s, int64(n)); r != nil {
+		return r
+	}
+	return t.mayMeetDeadline(s, t.time)
 }
 
 // mayUsePartitions checks again what the server checked, since a partition may have left or been
@@ -197,6 +215,15 @@ func (j *Job) basePriority() int64 {
 		return 0
 	}
 	return max(1, basePriority-int64(j.SubmitSeq)-int64(j.Spec.Nice))
+}
+
+// queuePriority is the priority of a record that comes to the queue: one that an administrator set stays.
+func (j *Job) queuePriority() int64 {
+	if j.Fixed && j.HeldBy == HoldNone && j.Priority > 0 {
+		return j.Priority
+	}
+	j.Fixed = false
+	return j.basePriority()
 }
 
 // eligibleAt is when the record may first be looked at, 0 when that is not known.

@@ -6,7 +6,9 @@ import (
 
 	"github.com/tidwall/btree"
 
+	"github.com/tensorgrid/tensorgrid/accounting"
 	"github.com/tensorgrid/tensorgrid/internal/job"
+	"github.com/tensorgrid/tensorgrid/partitions"
 )
 
 // none is the value of a map that is a set.
@@ -19,21 +21,25 @@ type tables struct {
 	version  uint64
 	capacity uint64 // grows when something that waits could start now
 	usage    uint64 // grows when any node's usage, state or any partition changes; keys the planner's cache
+	layout   uint64 // grows with configuration, partitions and the set of nodes; local to a replica
 	time     int64
 	nextID   uint32
 	submits  uint64
 	cfg      *Config
 	file     *fileConfig
 
-	jobs    *btree.Map[uint32, *Job]
-	live    *btree.Map[uint32, none]   // not ended, or completing
-	active  *btree.Map[uint32, none]   // holding resources
-	users   *btree.Map[uint64, none]   // uid<<32|id of live records
-	tasks   *btree.Map[uint64, uint32] // base<<32|task -> record of a started task
-	parted  *btree.Map[uint64, none]   // base<<32|id of records cut out of an array's waiting one
-	arrays  *btree.Map[uint32, uint32] // array base -> tasks that hold resources
-	waiting *btree.BTreeG[waitKey]
-	classes *btree.Map[string, *class]
+	jobs      *btree.Map[uint32, *Job]
+	live      *btree.Map[uint32, none]       // not ended, or completing
+	active    *btree.Map[uint32, *activeRun] // holding resources
+	due       *btree.BTreeG[endKey]          // records with a deadline, or a grace that ends
+	throttled *btree.Map[uint64, none]       // base<<32|id of waiting records of arrays with a limit of tasks at once
+	promised  *btree.Map[uint32, none]       // waiting records that hold a promise
+	users     *btree.Map[uint64, none]       // uid<<32|id of live records
+	tasks     *btree.Map[uint64, uint32]     // base<<32|task -> record of a started task
+	parted    *btree.Map[uint64, none]       // base<<32|id of records cut out of an array's waiting one
+	arrays    *btree.Map[uint32, uint32]     // array base -> tasks that hold resources
+	waiting   *btree.BTreeG[waitKey]
+	classes   *btree.Map[string, *class]
 
 	nodes  *btree.Map[uint32, *Node] // by position in the configuration
 	nodeAt map[string]uint32         // immutable: replaced with the configuration
@@ -50,6 +56,22 @@ type tables struct {
 
 	pending int
 	running int
+
+	// From FeatureSched on; empty below.
+	db            *accounting.DB
+	rules         *partitions.Rules              // what configuration and accounts demand
+	plain         bool                           // nothing is enforced and there is nobody in the accounts
+	weights       map[string]*accounting.Weights // by partition; immutable
+	maxTRES       bool                           // PriorityFlags: the largest weighted TRES counts, not the sum
+	maxTRESGres   bool                           // PriorityFlags: the same with the sum of GRES
+	licenses      []licenseTotal                 // by name; immutable
+	licensed      map[heldLicense]uint64         // what runs hold; immutable
+	uses          *btree.BTreeG[entityUse]       // where limits are enforced
+	charges       *btree.BTreeG[entityUsage]     // decayed usage, as of usageAt
+	usageAt       int64                          // up to when usage is counted, Unix ms
+	chargeVersion uint64                         // changes with any usage and with the shares
+	reserved      *reservedTable
+	history       *btree.Map[uint32, RunTimes] // by uid
 }
 
 // waitKey orders the waiting records of all classes: within a class best first.
@@ -73,13 +95,17 @@ func lessWait(a, b waitKey) bool {
 	return a.id < b.id
 }
 
-// class is the waiting records of one shape. A stored class never changes.
+// class is the waiting records of one shape, from FeatureSched on also of one rank but for how long they wait. A stored
+// class never changes, but for the entry that made it.
 type class struct {
 	key    string
-	form   string // the shape itself, of which key is the hash
+	form   string // the shape and rank themselves, of which key is the hash
+	shape  string // key of what decides where they fit; "" below FeatureSched
 	number uint32
 	spec   *job.Spec
 	avoid  []string
+	fixed  int64       // priority that an administrator set; 0 = none
+	sched  *schedClass // what the planner sees of it, made when it is first asked for
 	count  int
 	reason job.Reason // the planner's last verdict on the first of them; "" before there was one
 	detail string
@@ -100,26 +126,31 @@ type blob struct {
 
 func newTables() tables {
 	return tables{
-		cfg:     &Config{FirstJobID: 1},
-		file:    &fileConfig{},
-		nextID:  1,
-		jobs:    new(btree.Map[uint32, *Job]),
-		live:    new(btree.Map[uint32, none]),
-		active:  new(btree.Map[uint32, none]),
-		users:   new(btree.Map[uint64, none]),
-		tasks:   new(btree.Map[uint64, uint32]),
-		parted:  new(btree.Map[uint64, none]),
-		arrays:  new(btree.Map[uint32, uint32]),
-		waiting: btree.NewBTreeGOptions(lessWait, btree.Options{NoLocks: true}),
-		classes: new(btree.Map[string, *class]),
-		nodes:   new(btree.Map[uint32, *Node]),
-		nodeAt:  map[string]uint32{},
-		parts:   &partTable{},
-		blobs:   new(btree.Map[string, *blob]),
-		keys:    new(btree.Map[uint32, keyRecord]),
+		cfg:       &Config{FirstJobID: 1},
+		file:      &fileConfig{},
+		nextID:    1,
+		jobs:      new(btree.Map[uint32, *Job]),
+		live:      new(btree.Map[uint32, none]),
+		active:    new(btree.Map[uint32, *activeRun]),
+		due:       byEnd(),
+		throttled: new(btree.Map[uint64, none]),
+		promised:  new(btree.Map[uint32, none]),
+		users:     new(btree.Map[uint64, none]),
+		tasks:     new(btree.Map[uint64, uint32]),
+		parted:    new(btree.Map[uint64, none]),
+		arrays:    new(btree.Map[uint32, uint32]),
+		waiting:   btree.NewBTreeGOptions(lessWait, btree.Options{NoLocks: true}),
+		classes:   new(btree.Map[string, *class]),
+		nodes:     new(btree.Map[uint32, *Node]),
+		nodeAt:    map[string]uint32{},
+		parts:     &partTable{},
+		blobs:     new(btree.Map[string, *blob]),
+		keys:      new(btree.Map[uint32, keyRecord]),
 
 		keyIndex: newKeyIndex(),
 		feature:  FeatureFirst,
+
+		uses: newUses(), charges: newUsages(), reserved: &reservedTable{}, history: new(btree.Map[uint32, RunTimes]),
 	}
 }
 
@@ -128,9 +159,11 @@ func (t *tables) copy() tables {
 	c := *t
 	c.jobs, c.live, c.active = t.jobs.Copy(), t.live.Copy(), t.active.Copy()
 	c.users, c.tasks, c.arrays = t.users.Copy(), t.tasks.Copy(), t.arrays.Copy()
-	c.parted = t.parted.Copy()
+	c.parted, c.due, c.promised = t.parted.Copy(), t.due.Copy(), t.promised.Copy()
+	c.throttled = t.throttled.Copy()
 	c.waiting, c.classes = t.waiting.Copy(), t.classes.Copy()
 	c.nodes, c.blobs, c.keys = t.nodes.Copy(), t.blobs.Copy(), t.keys.Copy()
+	c.uses, c.charges, c.history = t.uses.Copy(), t.charges.Copy(), t.history.Copy()
 	return c
 }
 
@@ -160,6 +193,9 @@ type private struct {
 	slab       []Job             // room for new records
 	entry      uint64            // counts the entries of this store, so that what one has made can be told; 0 = a trial
 	waking     bool
+
+	chains map[partitions.Job]*partitions.Chain // what limits a job of these names; forgotten when accounts change
+	inside map[string]*btree.Map[uint32, none]  // reservation -> records that are in it or wait for it
 }
 
 // singleName is what a singleton dependency goes by.
@@ -196,6 +232,8 @@ func newPrivate() private {
 		ended:      byEnd(),
 		freeBlobs:  new(btree.Map[string, none]),
 		newBlobs:   map[uint32]blobShare{},
+		chains:     map[partitions.Job]*partitions.Chain{},
+		inside:     map[string]*btree.Map[uint32, none]{},
 	}
 }
 

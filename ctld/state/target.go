@@ -15,6 +15,8 @@ type JobResult struct {
 // Name is how people call the record: "12", "12_3", "12_[1-5]".
 func (j *Job) Name() string {
 	switch {
+	case j.Het != 0:
+		return fmt.Sprintf("%d+%d", j.Het, j.HetOffset)
 	case j.ArrayTask >= 0:
 		return fmt.Sprintf("%d_%d", j.ArrayID, j.ArrayTask)
 	case j.Waiting != nil:
@@ -132,7 +134,7 @@ func (t *Tx) cutOut(old *Job, tasks *job.Set) *Job {
 	base, j := edit(old), edit(old)
 	base.Waiting = old.Waiting.WithoutSet(tasks)
 	t.put(old, base)
-	j.ID, j.Waiting, j.Key, j.Class = t.nextID, tasks, "", ""
+	j.ID, j.Waiting, j.Key, j.Class, j.Promise = t.nextID, tasks, "", "", nil
 	t.nextID++
 	return j
 }

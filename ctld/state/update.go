@@ -1,6 +1,7 @@
 package state
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"reflect"
@@ -58,6 +59,7 @@ func (t *Tx) updateJob(x target, u *JobUpdate, fresh map[*job.Spec]*job.Spec) *R
 	if j.Waiting != nil && watches(j) {
 		t.judgeAgain(wakeup{id: j.ID, task: -1}) // tasks whose counterpart has ended already
 	}
+	t.endInvalid(j.ID)
 	return nil
 }
 
@@ -74,6 +76,11 @@ func (t *Tx) change(j *Job, u *JobUpdate) *Refusal {
 			return unknownKey(key, strings.Join(slices.Sorted(maps.Keys(jobParameters)), ", "))
 		case len(value) > job.MaxList:
 			return badValue(key, fmt.Sprintf("of %d bytes", len(value)), fmt.Sprintf("at most MaxList=%d bytes", job.MaxList))
+		case p.later && t.feature < FeatureSched:
+			return t.needsSched(key)
+		case p.first && isComponent(j):
+			return refuse("ESLURM_NOT_WHOLE_HET_JOB", "Operation not permitted on a component of a heterogeneous job",
+				fmt.Sprintf("%s is one for the whole job: change it of job %d", key, j.Het))
 		case p.operator && !u.Caller.Operator:
 			return denied("only operators may change " + key)
 		case j.State.Ended():
@@ -91,12 +98,29 @@ func (t *Tx) change(j *Job, u *JobUpdate) *Refusal {
 	if err := spec.Validate(); err != nil {
 		return refuse("ESLURM_INVALID_VALUE", "Invalid job update", err.Error())
 	}
+	if r := t.mayBecome(j, &spec); r != nil {
+		return r
+	}
 	if !reflect.DeepEqual(&spec, j.Spec) {
 		t.internSpec(&spec)
 		j.Spec = &spec
 		j.Revision++ // a start that was planned on what it was does not hold any more
 	}
 	return e.finish()
+}
+
+// mayBecome holds what a waiting record asks for, where that places or ranks it, against accounts, limits, licenses,
+// reservations and its deadline again, as when it was submitted.
+func (t *Tx) mayBecome(j *Job, spec *job.Spec) *Refusal {
+	if t.feature < FeatureSched || j.State != job.Pending {
+		return nil
+	}
+	now, next := *j, *j
+	next.Spec = spec
+	if bytes.Equal(appendRanked(nil, &now), appendRanked(nil, &next)) {
+		return nil
+	}
+	return t.readmit(spec, 0)
 }
 
 // maxNice bounds --nice, as Slurm's.
@@ -108,15 +132,17 @@ func (e *jobEdit) finish() *Refusal {
 	if j.State != job.Pending {
 		return nil
 	}
-	if j.Spec.Dependency == "" {
+	if isComponent(j) {
+		// It stands as the first does.
+	} else if j.Spec.Dependency == "" {
 		j.Dep, j.EligibleAt = DepMet, 0
 	} else if r := e.t.dependOnSubmit(j); r != nil {
 		return r
 	}
 	j.Partition = j.Spec.Partition
 	j.TimeLimit = e.t.effectiveLimit(j.Spec.TimeLimit, j.Spec.Partition)
-	if j.Flags&job.Completing == 0 {
-		j.Eligible = j.eligibleAt(e.t.now)
+	if keeps := e.t.feature >= FeatureSched && j.Eligible > 0 && j.eligibleAt(j.Eligible) == j.Eligible && j.Eligible <= e.t.now; j.Flags&job.Completing == 0 && !keeps {
+		j.Eligible = j.eligibleAt(e.t.now) // one that could start already keeps its age
 	}
 	if j.Priority > 0 { // the planner's word on this record was on what it was
 		j.Reason, j.Detail = "", ""

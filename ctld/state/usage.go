@@ -30,18 +30,19 @@ func (t *Tx) book(j *Job, i int, take bool) {
 	old, _ := t.nodes.Get(at)
 	n := *old
 	if take {
-		n.CPUsAlloc += a.CPUs
 		n.MemAlloc += a.Mem
 		n.Jobs = insertID(n.Jobs, j.ID)
-		n.Exclusive = n.Exclusive || j.Alone
 	} else {
-		n.CPUsAlloc -= a.CPUs
 		n.MemAlloc -= a.Mem
 		n.Jobs = removeID(n.Jobs, j.ID)
-		n.Exclusive = false
 	}
-	if len(a.CPUIDs) > 0 {
-		n.CPUsUsed = markBools(n.CPUsUsed, a.CPUIDs, take)
+	switch {
+	case keepsCPUs(j):
+		n.bookCPUs(a, j.Alone, take)
+	case take:
+		n.Stopped++
+	default:
+		n.Stopped--
 	}
 	if len(a.Gres) > 0 {
 		n.bookGres(a.Gres, take)
@@ -58,6 +59,42 @@ func (t *Tx) book(j *Job, i int, take bool) {
 		t.capacity++
 		t.forgetRemoved(&n)
 	}
+}
+
+// bookCPUs changes the CPUs that a share holds on n, and whether it has the node to itself.
+func (n *Node) bookCPUs(a *job.NodeAlloc, alone, take bool) {
+	if take {
+		n.CPUsAlloc += a.CPUs
+		n.Exclusive = n.Exclusive || alone
+	} else {
+		n.CPUsAlloc -= a.CPUs
+		n.Exclusive = n.Exclusive && !alone
+	}
+	if len(a.CPUIDs) > 0 {
+		n.CPUsUsed = markBools(n.CPUsUsed, a.CPUIDs, take)
+	}
+}
+
+// bookCPUs gives back the CPUs of a run that is suspended, or takes them again when it goes on.
+func (t *Tx) bookCPUs(j *Job, i int, take bool) {
+	at, ok := t.nodeAt[j.Allocs[i].Node]
+	if !ok {
+		return
+	}
+	old, _ := t.nodes.Get(at)
+	n := *old
+	n.bookCPUs(&j.Allocs[i], j.Alone, take)
+	if take {
+		n.Stopped--
+	} else {
+		n.Stopped++
+		t.capacity++
+	}
+	if !t.restoring {
+		n.LastBusy = t.now
+	}
+	t.nodes.Set(at, &n)
+	t.usage++
 }
 
 // bookGres changes the use of generic resources on n, whose maps may be shared with older records.

@@ -6,8 +6,10 @@ package state
 import (
 	"iter"
 
+	"github.com/tensorgrid/tensorgrid/accounting"
 	"github.com/tensorgrid/tensorgrid/ctld/sched"
 	"github.com/tensorgrid/tensorgrid/internal/job"
+	"github.com/tensorgrid/tensorgrid/partitions"
 )
 
 // Viewer is what readers of the state may ask. *View implements it; everything it gives back
@@ -35,6 +37,8 @@ type Viewer interface {
 	OfUser(uid uint32) iter.Seq[*Job]
 	// Reason is what a waiting or ended record shows, the class's verdict included.
 	Reason(j *Job) (job.Reason, string)
+	// Promised tells whether a waiting record holds a promise, which ExpectedStart then shows.
+	Promised(j *Job) bool
 	// ExpectedStart is when the planner expects a waiting record to start; 0 when that is not known.
 	ExpectedStart(j *Job) int64
 
@@ -57,6 +61,23 @@ type Viewer interface {
 	// Counts: all records, pending, running.
 	Counts() (all, pending, running int)
 
-	// Sched is the planner's snapshot of this view, cached per capacity version.
+	// Accounting is who uses the cluster on whose account; nil below FeatureSched. Limits is what their jobs take of
+	// their limits, and their decayed usage.
+	Accounting() *accounting.DB
+	Limits() partitions.Lookup
+	Reservations() []*partitions.Reservation // by name
+	Licenses() []LicenseUse                  // by name
+
+	// MaySubmit holds a specification against all that Submit holds it against, and fills in the same defaults.
+	// TryAccounting says what a change of accounting would do. Neither changes anything.
+	MaySubmit(*job.Spec) *Refusal
+	TryAccounting(accounting.Change, Caller) (accounting.Outcome, *Refusal)
+	// NextID is the id that the next job gets.
+	NextID() uint32
+
+	// Sched is the planner's snapshot of this view, cached per capacity version; Policy what the configuration says of
+	// planning. Asked gives what a job that was not submitted would be to the planner.
 	Sched() *sched.Snapshot
+	Policy() sched.Policy
+	Asked(*job.Spec) (*sched.Class, sched.Waiting)
 }

@@ -83,7 +83,7 @@ func (t *Tx) eachNamesake(j *Job, f func(*Job) bool) {
 			return false
 		}
 		other := t.Job(k.id)
-		if other.Spec.Name != j.Spec.Name || other.Spec.UID != j.Spec.UID || j.ArrayID != 0 && other.ArrayID == j.ArrayID {
+		if other.Spec.Name != j.Spec.Name || other.Spec.UID != j.Spec.UID || j.ArrayID != 0 && other.ArrayID == j.ArrayID || j.Het != 0 && other.Het == j.Het {
 			return true
 		}
 		return f(other)
@@ -92,7 +92,7 @@ func (t *Tx) eachNamesake(j *Job, f func(*Job) bool) {
 
 // watches tells whether a record waits for others. Once met a dependency stays met.
 func watches(j *Job) bool {
-	return j != nil && j.State == job.Pending && j.Spec.Dependency != "" && j.Dep != DepMet
+	return j != nil && j.State == job.Pending && j.Spec.Dependency != "" && j.Dep != DepMet && !isComponent(j)
 }
 
 // indexDependency keeps who waits for whom, and notes those who wait for a record that has changed.

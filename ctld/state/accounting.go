@@ -1,0 +1,161 @@
+package state
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tensorgrid/tensorgrid/accounting"
+)
+
+// Limits of the accounts. What would exceed one is refused with the limit's name.
+const (
+	MaxAccounts     = 20_000
+	MaxUsers        = 100_000
+	MaxAssociations = 200_000
+	MaxQOS          = 1000
+)
+
+// Accounting is accounts, users, associations and QOS; nil below FeatureSched.
+func (t *tables) Accounting() *accounting.DB { return t.db }
+
+// UsageTime is up to when usage has been counted, Unix ms; UsageVersion changes whenever any usage does.
+func (t *tables) UsageTime() int64 { return t.usageAt }
+
+// UsageVersion counts the changes of any usage.
+func (t *tables) UsageVersion() uint64 { return t.chargeVersion }
+
+// beginSched makes what FeatureSched brings: accounts with nobody in them, and usage from now on.
+func (t *Tx) beginSched() {
+	t.db, t.usageAt = accounting.New(), t.now
+	t.buildSched()
+	t.usage++
+	t.capacity++
+}
+
+// ChangeAccounting takes one command of gacctmgr; all of it or nothing.
+func (t *Tx) ChangeAccounting(c accounting.Change, by Caller) (accounting.Outcome, *Refusal) {
+	if r := t.needsSched("accounts"); r != nil {
+		return accounting.Outcome{}, r
+	}
+	if r := t.mayChange(&c, by); r != nil {
+		return accounting.Outcome{}, r
+	}
+	next, out, refused := t.db.Change(c)
+	if refused != nil {
+		return accounting.Outcome{}, (*Refusal)(refused)
+	}
+	if r := tooMany(next); r != nil {
+		return accounting.Outcome{}, r
+	}
+	if c.Verb == "delete" {
+		if r := t.stillUsed(next); r != nil {
+			return accounting.Outcome{}, r
+		}
+	}
+	if next == t.db {
+		return out, nil
+	}
+	t.db = next
+	t.buildSched()
+	if c.Verb == "delete" {
+		t.dropUsage()
+	}
+	t.chargeVersion++ // shares
+	t.usage++
+	t.capacity++
+	return out, nil
+}
+
+// tooMany: accounts are within their limits.
+func tooMany(d *accounting.DB) *Refusal {
+	accounts, users, associations, qos := d.Counts()
+	for _, l := range []struct {
+		name     string
+		n, limit int
+	}{
+		{"MaxAccounts", accounts, MaxAccounts}, {"MaxUsers", users, MaxUsers},
+		{"MaxAssociations", associations, MaxAssociations}, {"MaxQOS", qos, MaxQOS},
+	} {
+		if l.n > l.limit {
+			return refuse("EAGAIN", "Resource temporarily unavailable", fmt.Sprintf("%s=%d, this would make %d", l.name, l.limit, l.n))
+		}
+	}
+	return nil
+}
+
+// stillUsed: an association that jobs run or wait under stays.
+func (t *Tx) stillUsed(next *accounting.DB) *Refusal {
+	n, first := 0, ""
+	for j := range t.Live() {
+		s := j.Spec
+		if j.State.Ended() || s.Account == "" {
+			continue
+		}
+		at := countedIn(j)
+		if was := t.db.Find(s.User, s.Account, at); was != nil && next.Find(s.User, s.Account, at) == nil {
+			if n++; first == "" {
+				first = j.Name()
+			}
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	return refuse("ESLURM_JOBS_RUNNING_ON_ASSOC", "Job(s) active, cancel job(s) before remove",
+		fmt.Sprintf("%d jobs run or wait there, job %s among them", n, first))
+}
+
+// mayChange: operators change all; a coordinator what is in the accounts that are his; everybody his own default account.
+func (t *tables) mayChange(c *accounting.Change, by Caller) *Refusal {
+	if by.Operator || t.db.MayAdmin(by.User, accounting.Root) {
+		return nil
+	}
+	if own(c, by) {
+		return nil
+	}
+	if c.Entity != "account" && c.Entity != "user" {
+		return denied("changing " + c.Entity + " is for operators")
+	}
+	accounts := accountsOf(c)
+	if c.Verb == "add" && c.Entity == "account" && !slices.ContainsFunc(c.Set, func(s accounting.Clause) bool { return s.Name == "parent" }) &&
+		!slices.ContainsFunc(c.Where, func(s accounting.Clause) bool { return s.Name == "parent" }) {
+		return denied("a coordinator adds an account below one of his (parent=)")
+	}
+	if len(accounts) == 0 {
+		return denied("a coordinator names the accounts (account=) that he changes something in")
+	}
+	for _, name := range accounts {
+		if !t.db.MayAdmin(by.User, name) {
+			return denied(fmt.Sprintf("%s is no coordinator of account %q", by.User, name))
+		}
+	}
+	for _, s := range c.Set {
+		if s.Name == "adminlevel" || s.Name == "coordinators" {
+			return denied("changing " + s.Name + " is for operators")
+		}
+	}
+	return nil
+}
+
+// own: a user chooses his own default account.
+func own(c *accounting.Change, by Caller) bool {
+	return c.Verb == "modify" && c.Entity == "user" && by.User != "" && len(c.Where) == 1 && c.Where[0].Name == "name" && c.Where[0].Value == by.User &&
+		len(c.Set) == 1 && c.Set[0].Name == "defaultaccount"
+}
+
+// accountsOf are the accounts that a command changes something in.
+func accountsOf(c *accounting.Change) (names []string) {
+	for i, list := range [][]accounting.Clause{c.Where, c.Set} {
+		for _, w := range list {
+			in := w.Name == "account" || w.Name == "accounts" || w.Name == "parent"
+			if c.Entity == "account" && c.Verb != "add" && i == 0 {
+				in = in || w.Name == "name" || w.Name == "names"
+			}
+			if in {
+				names = append(names, strings.Split(w.Value, ",")...)
+			}
+		}
+	}
+	return slices.Compact(names)
+}
