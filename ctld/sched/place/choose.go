@@ -31,6 +31,7 @@ type Candidates struct {
 	match  []int8 // by chosen: for which count it stands; -1 = none
 	filled []uint32
 	leaves []leaf
+	leafAt []int32 // by leaf of the topology: its place in leaves; -1 = none
 }
 
 // cell is a candidate that fits.

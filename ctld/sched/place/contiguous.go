@@ -11,13 +11,8 @@ import (
 func (s *Shape) sideBySide(c *Candidates, cells []cell, g goal) []cell {
 	c.near = append(c.near[:0], cells...)
 	slices.SortFunc(c.near, func(a, b cell) int { return cmp.Compare(a.node, b.node) })
-	var sure []cell
-	for _, k := range c.near {
-		if !k.avoid {
-			sure = append(sure, k)
-		}
-	}
-	if len(sure) < len(c.near) {
+	if slices.ContainsFunc(c.near, func(k cell) bool { return k.avoid }) {
+		sure := slices.DeleteFunc(slices.Clone(c.near), func(k cell) bool { return k.avoid })
 		if got := s.row(c, sure, g); got != nil {
 			return got
 		}

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// leaf is what a leaf switch or base block has for the shape.
+// leaf is what a leaf switch or base block has for the shape; a node that no line names is one by itself.
 type leaf struct {
 	id    int32 // less than 0: a node that no line names, by itself
 	cells []cell
@@ -54,23 +54,38 @@ func (s *Shape) nearby(c *Candidates, cells []cell, g goal) []cell {
 // byLeaf sorts the cells by leaf, the leaves by their first cell.
 func (c *Candidates) byLeaf(cells []cell) {
 	c.leaves = c.leaves[:0]
-	at := map[int32]int{}
+	c.leafAt = slices.Grow(c.leafAt[:0], c.Topology.Leaves())[:c.Topology.Leaves()]
+	for i := range c.leafAt {
+		c.leafAt[i] = noLeaf
+	}
 	for i := range cells {
 		id := cells[i].leaf
-		if id < 0 {
-			id = -int32(cells[i].node) - 1
+		l := noLeaf
+		if id >= 0 {
+			l = int(c.leafAt[id])
 		}
-		l, ok := at[id]
-		if !ok {
-			l = len(c.leaves)
-			at[id] = l
-			c.leaves = append(c.leaves, leaf{id: id})
+		if l == noLeaf {
+			if l = c.newLeaf(); id >= 0 {
+				c.leafAt[id] = int32(l)
+			}
 		}
 		into := &c.leaves[l]
 		into.cells = append(into.cells, cells[i])
 		into.tasks += uint64(cells[i].tasks)
 		into.named = into.named || cells[i].named
 	}
+}
+
+// newLeaf adds an empty leaf, in the memory of an earlier one where there is any.
+func (c *Candidates) newLeaf() int {
+	l := len(c.leaves)
+	if l < cap(c.leaves) {
+		c.leaves = c.leaves[:l+1]
+		c.leaves[l] = leaf{cells: c.leaves[l].cells[:0]}
+	} else {
+		c.leaves = append(c.leaves, leaf{})
+	}
+	return l
 }
 
 // largest is how many nodes so many leaves have at most, those with named nodes among them.
@@ -116,10 +131,6 @@ func (s *Shape) onLeaves(c *Candidates, g goal, most int) []cell {
 // inGroup finds k leaves of the nearest group that has as many which do; of groups of one height in
 // the one with the fewest cells.
 func (s *Shape) inGroup(c *Candidates, g goal, k int) []int {
-	at := make(map[int32]int, len(c.leaves))
-	for i := range c.leaves {
-		at[c.leaves[i].id] = i
-	}
 	var best []int
 	height, size := 0, 0
 	for i := range c.Topology.groups {
@@ -130,7 +141,7 @@ func (s *Shape) inGroup(c *Candidates, g goal, k int) []int {
 		var of []int
 		cells := 0
 		for _, id := range group.leaves {
-			if l, ok := at[id]; ok {
+			if l := int(c.leafAt[id]); l != noLeaf {
 				of = append(of, l)
 				cells += len(c.leaves[l].cells)
 			}

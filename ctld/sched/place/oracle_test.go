@@ -25,6 +25,9 @@ type instance struct {
 	any   bool
 }
 
+// alone is the leaf of the first node if no line names it.
+const alone = 100
+
 // demand is a constraint with what it means, written a second time for the oracle.
 type demand struct {
 	text   string
@@ -47,6 +50,7 @@ var demands = []demand{
 	{text: "a*2", counts: []wanted{{"a", 2}}},
 	{text: "[a*1&b*1]", counts: []wanted{{"a", 1}, {"b", 1}}},
 	{text: "[a*2&b*1]", counts: []wanted{{"a", 2}, {"b", 1}}},
+	{text: "[a*1&b*1&c*1]", counts: []wanted{{"a", 1}, {"b", 1}, {"c", 1}}},
 	{text: "[(a|b)*1&(b|c)*1&(a|c)*1]", counts: []wanted{{"ab", 1}, {"bc", 1}, {"ac", 1}}},
 	{text: "d|c&[a*2&(a|b)*1]", each: func(f string) bool { return strings.ContainsAny(f, "cd") }, counts: []wanted{{"a", 2}, {"ab", 1}}},
 }
@@ -59,7 +63,10 @@ func drawInstance(t *rapid.T) (instance, demand) {
 		in.nodes = append(in.nodes, &Node{Name: fmt.Sprintf("n%d", i), CPUs: 8, Mem: 8 << 30, FreeCPUs: 8,
 			Features: strings.Split(f, ""), Weight: uint32(rapid.IntRange(0, 1).Draw(t, "weight"))})
 		in.room = append(in.room, uint32(rapid.IntRange(0, 3).Draw(t, "room")))
-		in.leaf = append(in.leaf, rapid.IntRange(0, 2).Draw(t, "leaf"))
+		in.leaf = append(in.leaf, rapid.IntRange(0, 3).Draw(t, "leaf"))
+		if in.leaf[i] == 3 {
+			in.leaf[i] = alone + i
+		}
 	}
 	s := &in.spec
 	if rapid.Bool().Draw(t, "n") {
@@ -216,6 +223,9 @@ func (in *instance) segments(topo *Topology, set []int) bool {
 	per := map[int]int{}
 	for _, n := range set {
 		l := in.leaf[n]
+		if l >= alone {
+			return false
+		}
 		if seg > topo.first {
 			l /= 2 // joined blocks of two
 		}
