@@ -241,16 +241,6 @@ func (d *DB) ofUser(user string) []*Association {
 	return d.byUser[first:last]
 }
 
-// ofAccount are an account's associations: its own first, then its users'.
-func (d *DB) ofAccount(account string) []*Association {
-	first, _ := slices.BinarySearchFunc(d.byKey, account, func(a *Association, n string) int { return strings.Compare(a.Account, n) })
-	last := first
-	for last < len(d.byKey) && d.byKey[last].Account == account {
-		last++
-	}
-	return d.byKey[first:last]
-}
-
 // Chain is an association and all above it: the user's first, root last.
 func (d *DB) Chain(a *Association) []*Association {
 	var chain []*Association

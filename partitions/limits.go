@@ -43,7 +43,8 @@ func (l *ledger) usageFor(e Entity) *accounting.Usage {
 }
 
 // MayStart is nil when no limit keeps the job from starting at time now (ms), else the first that does. A job of a
-// chain without limits costs no look-up.
+// chain without limits costs no look-up. A claim without Nodes is held against limits of distinct nodes as if it shared all it
+// can: before a start it must be asked again with them.
 func (c *Chain) MayStart(l Lookup, cl *Claim, now int64) *Wait {
 	if len(c.starts) == 0 {
 		return nil
@@ -71,12 +72,13 @@ func (ch *check) ask(book *ledger, cl *Claim, now int64, safe bool) (use, asked 
 			break
 		}
 		use, _ = u.TRES.Get(ch.tres)
-		if ch.tres == "node" && u.Nodes != nil {
-			use = u.Nodes.Len()
-		}
 		asked, _ = cl.TRES.Get(ch.tres)
 		if asked == 0 {
 			return use, 0, false // what it does not ask for, it does not wait for
+		}
+		if ch.tres == "node" && u.Nodes != nil {
+			use = u.Nodes.Len()
+			asked = max(asked-use, 0) // at best it shares those that are counted
 		}
 	case boundMinutes:
 		use, asked, over = ch.askMinutes(book, cl, now, safe)

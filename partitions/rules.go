@@ -75,7 +75,7 @@ const (
 // Chain resolves account, association and QOS of a job. It is refused when it has no association or may not use its QOS,
 // where that is enforced.
 func (r *Rules) Chain(j Job) (*Chain, *Refusal) {
-	c := &Chain{Account: j.Account, QOS: j.QOS}
+	c := &Chain{Account: strings.ToLower(j.Account), QOS: strings.ToLower(j.QOS)}
 	if r == nil || r.DB == nil {
 		return c, nil
 	}
