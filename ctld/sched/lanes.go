@@ -363,6 +363,7 @@ func (r *round) eligible(l *lane, w *Waiting) bool {
 		// Its own record says why.
 	case w.Begin > r.now:
 		r.wakeAt(w.Begin)
+		return r.ask != nil && l.class == r.ask.class
 	case w.Tasks != nil && w.Limit == 0:
 		r.reason(w.JobID, job.ReasonArrayLimit, "", 0)
 	default:

@@ -241,7 +241,7 @@ func (p *Planner) allEnds() {
 	for _, r := range p.running {
 		for a := range r.Allocs {
 			if n, ok := p.names[r.Allocs[a].Node]; ok {
-				p.ends = append(p.ends, ending{endOf(r), int32(n), r.JobID, &r.Allocs[a]})
+				p.ends = append(p.ends, ending{endOf(r), int32(n), r.JobID, shareOf(r, a)})
 			}
 		}
 	}
@@ -250,10 +250,20 @@ func (p *Planner) allEnds() {
 
 // endOf is when a run's limit ends it; never when it has none.
 func endOf(r *Running) int64 {
-	if r.End == 0 {
+	if r.End == 0 || r.Suspended { // the time limit stands still
 		return never
 	}
 	return r.End
+}
+
+// shareOf is what a run gives back of one node when it ends: a suspended one has given its CPUs.
+func shareOf(r *Running, a int) *job.NodeAlloc {
+	if !r.Suspended {
+		return &r.Allocs[a]
+	}
+	share := r.Allocs[a]
+	share.CPUs, share.CPUIDs = 0, nil
+	return &share
 }
 
 func (p *Planner) hold(r *Running, changed map[int]bool, each func(ending)) {
@@ -262,7 +272,7 @@ func (p *Planner) hold(r *Running, changed map[int]bool, each func(ending)) {
 		if !ok {
 			continue
 		}
-		h := held{end: endOf(r), alloc: &r.Allocs[a], run: r}
+		h := held{end: endOf(r), alloc: shareOf(r, a), run: r}
 		at := sort.Search(len(p.runs[n]), func(i int) bool { return p.runs[n][i].run.JobID > r.JobID })
 		p.runs[n] = slices.Insert(p.runs[n], at, h)
 		changed[n] = true
@@ -278,7 +288,7 @@ func (p *Planner) unhold(r *Running, changed map[int]bool, each func(ending)) {
 		if !ok {
 			continue
 		}
-		p.runs[n] = slices.DeleteFunc(p.runs[n], func(h held) bool { return h.run == r && h.alloc == &r.Allocs[a] })
+		p.runs[n] = slices.DeleteFunc(p.runs[n], func(h held) bool { return h.run == r })
 		changed[n] = true
 		if each != nil {
 			each(ending{endOf(r), int32(n), r.JobID, &r.Allocs[a]})

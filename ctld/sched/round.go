@@ -60,6 +60,7 @@ type round struct {
 	victims map[uint32]bool // runs that this plan ends or suspends
 	pushed  int             // jobs that room was made for
 	awaited map[uint32]bool // jobs whose victims are on the way
+	ask     *asked          // nil: nothing is asked
 }
 
 // partRound is what a round keeps about one partition.
@@ -136,6 +137,7 @@ func (r *round) run(q *lanes) {
 
 // handle does with the best lane what can be done.
 func (r *round) handle(q *lanes, l *lane) {
+	defer r.watch(l)
 	switch r.start(l) {
 	case started, refused:
 		q.advance(l)
@@ -245,7 +247,7 @@ func (r *round) closedFor(l *lane) bool {
 // mayReserve tells whether the lane's best job gets a start of its own reserved when it cannot start.
 func (r *round) mayReserve(l *lane) bool {
 	part := &r.parts[l.part]
-	if l.extra.Deadline > 0 {
+	if l.extra.Deadline > 0 || r.ask != nil && r.ask.class == l.class {
 		return true
 	}
 	if l.chain != nil && l.chain.JobQOS != nil && l.chain.JobQOS.Has("NoReserve") {
@@ -342,7 +344,7 @@ func (r *round) startOne(l *lane, task, limit int64) outcome {
 
 // place finds nodes for one job now, in each way in which reservations let it run, and takes them.
 func (r *round) place(l *lane, task, limit int64) outcome {
-	if l.fit.hopeless() {
+	if l.fit.hopeless() || l.head.Begin > r.now {
 		return lacksResources
 	}
 	worst := lacksResources
@@ -410,13 +412,17 @@ func (r *round) candidates(l *lane, list []int, at int64) *place.Candidates {
 	return c
 }
 
-// shorten is the longest limit, not under the job's least time, with which it might fit before what is reserved; 0 when
-// there is none.
+// shorten is the longest limit, not under the job's least time, with which it fits before what is reserved; 0 when there
+// is none, or the job does not take less than it asks for.
 func (r *round) shorten(l *lane, limit int64) int64 {
-	least := r.timeMin(l)
-	if least <= 0 {
-		return 0
+	if least := r.timeMin(l); least > 0 {
+		return r.squeeze(l, limit, least)
 	}
+	return 0
+}
+
+// squeeze is the longest limit of at least so much with which the lane's best job fits before what is reserved.
+func (r *round) squeeze(l *lane, limit, least int64) int64 {
 	best, tries := int64(0), 0
 	var ends []int64
 	for _, n := range r.p.list(l.fit) {

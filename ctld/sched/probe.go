@@ -1,0 +1,338 @@
+package sched
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/tensorgrid/tensorgrid/ctld/sched/place"
+	"github.com/tensorgrid/tensorgrid/ctld/sched/priority"
+	"github.com/tensorgrid/tensorgrid/internal/job"
+)
+
+// probeDepth is how many jobs of a partition that rank before the one asked about get a start reckoned with, so that its
+// own is no wish.
+const probeDepth = 64
+
+// Ask is a question about one job: a record that waits, or a request that was not submitted (Class, with Waiting for its
+// times; its id may be 0).
+type Ask struct {
+	JobID   uint32
+	Class   *Class
+	Waiting Waiting
+}
+
+// Answer says when and where a job would start and what it waits for.
+type Answer struct {
+	Found     bool // there is such a record
+	Reason    job.Reason
+	Detail    string
+	Needs     string   // what it takes, in words
+	Lacks     []string // what is missing on how many nodes
+	Blocked   []string // jobs and reservations that keep nodes from it
+	Ahead     int      // jobs that rank before it in its partition
+	Queue     int      // jobs that wait in its partition and could start, this one included
+	Start     int64    // Unix ms; 0 = not known
+	Promised  bool     // Start is a promise
+	Partition string
+	Nodes     []job.NodeAlloc // without CPU and device numbers, unless it starts now
+	Advice    []string
+	Never     bool // no node could ever run it, down ones included
+}
+
+// asked is what a round does for a question.
+type asked struct {
+	class int // place of the job's class
+	lane  *lane
+	hold  *hold
+}
+
+// Probe answers for one job by the same code as Plan. It changes nothing.
+func Probe(s *Snapshot, now int64, pol Policy, ask Ask) *Answer {
+	c, w, ok := find(s, ask)
+	if !ok {
+		return &Answer{}
+	}
+	probe, at := with(s, c, w)
+	pol.MaxStarts, pol.Work, pol.PartWork, pol.Depth, pol.UserDepth = math.MaxInt32, 0, 0, 0, 0
+	r := probeRound(probe, now, pol, at)
+	a := r.answer(&w)
+	if a.Start != now || w.Begin > now {
+		// It does not start at once: reckon with those before it, as far as they matter.
+		deep := pol
+		deep.Promises = max(pol.Promises, probeDepth)
+		d := probeRound(probe, now, deep, at)
+		if b := d.answer(&w); !a.Promised && b.Start > 0 {
+			a.Start, a.Nodes, a.Partition = b.Start, b.Nodes, b.Partition
+		}
+	}
+	a.Ahead, a.Queue = r.inLine(&w)
+	return a
+}
+
+// find gives the class and record that are asked about.
+func find(s *Snapshot, ask Ask) (*Class, Waiting, bool) {
+	if ask.Class != nil {
+		w := ask.Waiting
+		if w.JobID == 0 {
+			w.JobID = math.MaxUint32
+		}
+		return ask.Class, w, true
+	}
+	for _, c := range s.Classes {
+		for w := range c.Waiting {
+			if w.JobID == ask.JobID {
+				return c, w, true
+			}
+		}
+	}
+	return nil, Waiting{}, false
+}
+
+// with is the snapshot with the job in a class of its own.
+func with(s *Snapshot, c *Class, w Waiting) (*Snapshot, int) {
+	own := *c
+	own.Key, own.Version, own.Count = c.Key+"\x00", 0, 1
+	own.Shape = cmp.Or(c.Shape, c.Key)
+	free := w
+	free.Held, free.Blocked, free.Priority = false, "", max(w.Priority, 1)
+	if w.Tasks != nil {
+		one := uint32(0)
+		for t := range w.Tasks.All() {
+			one = t
+			break
+		}
+		free.Tasks, free.Limit = job.NewSet(one), -1
+	}
+	own.Waiting = func(yield func(Waiting) bool) { yield(free) }
+	out := *s
+	out.Classes = make([]*Class, 0, len(s.Classes)+1)
+	for _, o := range s.Classes {
+		if o.Key == c.Key && o == c {
+			rest := *o
+			rest.Version = 0
+			rest.Waiting = func(yield func(Waiting) bool) {
+				for x := range o.Waiting {
+					if x.JobID != w.JobID && !yield(x) {
+						return
+					}
+				}
+			}
+			o = &rest
+		}
+		out.Classes = append(out.Classes, o)
+	}
+	out.Classes = append(out.Classes, &own)
+	slices.SortStableFunc(out.Classes, func(a, b *Class) int { return cmp.Compare(a.Key, b.Key) })
+	at := slices.Index(out.Classes, &own)
+	out.Promised = slices.Clone(s.Promised)
+	for i := range out.Promised {
+		if out.Promised[i].JobID == w.JobID {
+			out.Promised[i].Class = own.Key
+		}
+	}
+	return &out, at
+}
+
+// probeRound makes a round that has an eye on one class.
+func probeRound(s *Snapshot, now int64, pol Policy, class int) *round {
+	p := NewPlanner()
+	p.sync(s)
+	r := newRound(p, s, now, pol)
+	r.ask = &asked{class: class}
+	r.plan()
+	return r
+}
+
+// watch notes the lane and the start that is kept for the job asked about. Of several lanes the soonest counts.
+func (r *round) watch(l *lane) {
+	if r.ask == nil || l.class != r.ask.class {
+		return
+	}
+	if r.ask.lane == nil {
+		r.ask.lane = l
+	}
+	if held := r.held[l.head.JobID]; len(held) > 0 && (r.ask.hold == nil || held[0].at < r.ask.hold.at) {
+		r.ask.hold, r.ask.lane = held[0], l
+	}
+}
+
+// answer is what a round says of the job asked about.
+func (r *round) answer(w *Waiting) *Answer {
+	v := r.verdict[r.ask.class]
+	a := &Answer{Found: true, Reason: v.reason, Detail: v.detail, Start: v.start, Promised: v.promised, Never: v.rank == rankNever}
+	for i := range r.out.Starts {
+		if st := &r.out.Starts[i]; st.JobID == w.JobID {
+			a.Start, a.Partition, a.Nodes, a.Reason, a.Detail = r.now, st.Partition, st.Nodes, job.ReasonNone, ""
+		}
+	}
+	l := r.ask.lane
+	if l == nil || l.fit == nil || l.fit.wrong != "" {
+		return r.own(a, w)
+	}
+	a.Needs = l.fit.shape.Needs()
+	if a.Partition == "" {
+		a.Partition = r.s.Partitions[l.part].Name
+		if h := r.ask.hold; h != nil {
+			a.Nodes, a.Partition = h.allocs, r.s.Partitions[h.part].Name
+			if h.at < never {
+				a.Start, a.Promised = h.at, h.promised
+			}
+		}
+	}
+	if a.Reason != job.ReasonNone {
+		r.lacking(l, a)
+	}
+	return r.own(a, w)
+}
+
+// own puts what keeps the record itself before what its shape waits for.
+func (r *round) own(a *Answer, w *Waiting) *Answer {
+	switch {
+	case w.Blocked != "":
+		a.Reason, a.Detail = w.Blocked, ""
+	case w.Held:
+		a.Reason, a.Detail = job.ReasonHeldUser, ""
+	case w.Begin > r.now:
+		a.Reason, a.Detail = job.ReasonBeginTime, ""
+	}
+	return a
+}
+
+// lacking tells what is missing on how many nodes, who keeps them, and what would help.
+func (r *round) lacking(l *lane, a *Answer) {
+	limit, _ := r.limit(l)
+	to := endAfter(r.now, limit)
+	counts := map[place.Lack]int{}
+	down, reserved, jobs := 0, map[string]int{}, map[uint32]int{}
+	all := r.p.order[l.part]
+	for _, n := range all {
+		node := r.s.Nodes[n]
+		lack := l.fit.shape.Lacks(n, node, &r.p.rooms[n])
+		for bit := place.LackCPUs; bit <= place.LackSize; bit <<= 1 {
+			counts[bit] += boolInt(lack&bit != 0)
+		}
+		down += boolInt(!node.Up)
+		if name := r.blocker(l.access, n, to); name != "" {
+			reserved[name]++
+		}
+		for _, h := range r.holds[n] {
+			if h.job != l.head.JobID && h.at < to {
+				jobs[h.job]++
+			}
+		}
+	}
+	words := []struct {
+		bit  place.Lack
+		word string
+	}{{place.LackCPUs, "CPUs"}, {place.LackMem, "memory"}, {place.LackGres, "generic resources"}, {place.LackEmpty, "an empty node"},
+		{place.LackUser, "a node without other users"}, {place.LackFeatures, "features"}, {place.LackTmp, "temporary disk"},
+		{place.LackCores, "sockets, cores or threads"}, {place.LackAllowed, "being named"}, {place.LackSize, "size"}}
+	for _, x := range words {
+		if n := counts[x.bit]; n > 0 {
+			a.Lacks = append(a.Lacks, x.word+" on "+plural(n, "node"))
+		}
+	}
+	if down > 0 {
+		a.Lacks = append(a.Lacks, "down, drained or silent: "+plural(down, "node"))
+	}
+	for _, v := range r.resv {
+		if n := reserved[v.res.Name]; n > 0 {
+			a.Blocked = append(a.Blocked, "reservation "+v.res.Name+" on "+plural(n, "node"))
+		}
+	}
+	for _, id := range sortedKeys(jobs) {
+		if len(a.Blocked) < maxNames {
+			a.Blocked = append(a.Blocked, "job "+strconv.FormatUint(uint64(id), 10)+" on "+plural(jobs[id], "node"))
+		}
+	}
+	if !a.Never && !l.fit.hopeless() {
+		r.advise(l, limit, a)
+	}
+}
+
+func sortedKeys(m map[uint32]int) []uint32 {
+	keys := make([]uint32, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// minUseful is the shortest time limit that is worth an advice.
+const minUseful = 60_000
+
+// advise says with what limit the job could start now.
+func (r *round) advise(l *lane, limit int64, a *Answer) {
+	if shorter := r.squeeze(l, limit, minUseful); shorter > 0 {
+		a.Advice = append(a.Advice, "with a time limit of at most "+minutes(shorter)+" it could start now")
+	}
+}
+
+// inLine counts the jobs of the partition that rank before the one asked about, and all that could start.
+func (r *round) inLine(w *Waiting) (ahead, queue int) {
+	l := r.ask.lane
+	if l == nil {
+		return 0, 0
+	}
+	mine := *l
+	for i, c := range r.s.Classes {
+		if i == r.ask.class || !slices.Contains(r.partitionsOf(c.Spec), l.part) {
+			continue
+		}
+		o := &lane{class: i, c: c, part: l.part, extra: r.extraOf(c)}
+		if o.extra == nil {
+			continue
+		}
+		if r.s.Priority != nil && !c.Mixed {
+			part := r.s.Priority.Part(&r.s.Cluster, r.ranked(o))
+			o.rank = &part
+		}
+		o.level, o.first = r.levels[c.QOS], len(o.extra.Reservations) > 0
+		for x := range c.Waiting {
+			if x.Blocked != "" || x.Held || c.Mixed && x.Priority == 0 || x.Begin > r.now {
+				continue
+			}
+			n := 1
+			if x.Tasks != nil {
+				n = x.Tasks.Len()
+			}
+			queue += n
+			if r.head(o, x); r.order(o, &mine) < 0 {
+				ahead += n
+			}
+		}
+	}
+	return ahead, queue + 1
+}
+
+// Never tells whether no node of any partition that a class names could ever run its jobs, were all of them up and empty,
+// and why. It is cheap: nothing of the queue is looked at.
+func Never(s *Snapshot, c *Class) (why string, never bool) {
+	p := NewPlanner()
+	p.sync(s)
+	r := newRound(p, s, 0, Policy{})
+	x := r.extraOf(c)
+	if x == nil {
+		return "its options cannot be read", true
+	}
+	where := r.partitionsOf(c.Spec)
+	for _, part := range where {
+		l := &lane{c: c, part: part, extra: x, head: Waiting{JobID: math.MaxUint32}, key: priority.Key{}, access: outside}
+		v, ok := r.shut(part, c.Spec)
+		if ok {
+			if l.fit = p.fitted(c, x, part, true); l.fit.wrong != "" {
+				v = verdict{rank: rankNever, detail: l.fit.wrong}
+			} else {
+				v, _ = r.impossible(l)
+			}
+		}
+		if v.rank != rankNever {
+			return "", false
+		}
+		why = v.detail
+	}
+	return why, len(where) > 0
+}
