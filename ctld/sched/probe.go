@@ -110,10 +110,10 @@ func with(s *Snapshot, c *Class, w Waiting) (*Snapshot, int) {
 	out.Classes = make([]*Class, 0, len(s.Classes)+1)
 	for _, o := range s.Classes {
 		if o.Key == c.Key && o == c {
-			rest := *o
+			rest, orig := *o, o
 			rest.Version = 0
 			rest.Waiting = func(yield func(Waiting) bool) {
-				for x := range o.Waiting {
+				for x := range orig.Waiting {
 					if x.JobID != w.JobID && !yield(x) {
 						return
 					}
