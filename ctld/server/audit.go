@@ -56,7 +56,8 @@ var audited = map[string]bool{
 	authn.ControllerService + "Cancel": true, authn.ControllerService + "Control": true, authn.ControllerService + "UpdateJob": true,
 	authn.ControllerService + "UpdateNode": true, authn.ControllerService + "UpdatePartition": true,
 	authn.ControllerService + "Reconfigure": true, authn.ControllerService + "ChangeController": true,
-	authn.ControllerService + "SaveSnapshot":    true,
+	authn.ControllerService + "SaveSnapshot":     true,
+	authn.ControllerService + "ChangeAccounting": true, authn.ControllerService + "ChangeReservation": true,
 	authn.ControllerService + "CreateJoinToken": true, authn.ControllerService + "RevokeJoinToken": true,
 	joinMethod: true, authn.EnrollService + "Renew": true,
 	rejoinMethod: true,
@@ -192,6 +193,17 @@ func (l *auditLine) aboutCluster(req, resp any) []string {
 			l.Op += " by force"
 		}
 		return []string{r.Name}
+	case *ctldpb.ChangeAccountingRequest:
+		if l.Op = r.Verb + " " + r.Entity; r.DryRun {
+			l.Op += ", dry run"
+		}
+		return clauseWords(append(slices.Clone(r.Where), r.Set...))
+	case *ctldpb.ChangeReservationRequest:
+		l.Op = r.Verb
+		if out, ok := resp.(*ctldpb.ChangeReservationResponse); ok && out != nil && r.Name == "" {
+			return append([]string{out.Name}, clauseWords(r.Set)...)
+		}
+		return append([]string{r.Name}, clauseWords(r.Set)...)
 	case *ctldpb.CreateJoinTokenRequest:
 		l.Op = r.Role
 		if out, ok := resp.(*ctldpb.CreateJoinTokenResponse); ok && out != nil {
@@ -209,6 +221,15 @@ func (l *auditLine) aboutCluster(req, resp any) []string {
 		return []string{r.Name}
 	}
 	return nil
+}
+
+// clauseWords writes conditions and settings as they were asked for.
+func clauseWords(list []*ctldpb.Clause) []string {
+	words := make([]string, 0, len(list))
+	for _, c := range list {
+		words = append(words, c.GetName()+c.GetOp()+c.GetValue())
+	}
+	return words
 }
 
 // outcomes takes the jobs that a call came to, and those among them that the caller has no right to.

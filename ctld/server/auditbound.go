@@ -112,6 +112,10 @@ func inVain(req, resp any, err error) bool {
 		if r.TestOnly {
 			return true
 		}
+	case *ctldpb.ChangeAccountingRequest:
+		if r.DryRun {
+			return true
+		}
 	case *ctldpb.PutBlobRequest:
 		return true
 	}

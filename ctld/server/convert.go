@@ -1,10 +1,13 @@
 package server
 
 import (
+	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/tensorgrid/tensorgrid/accounting"
 	"github.com/tensorgrid/tensorgrid/api/ctldpb"
 	"github.com/tensorgrid/tensorgrid/ctld/state"
 	"github.com/tensorgrid/tensorgrid/gres"
@@ -78,9 +81,22 @@ type jobRow struct {
 	tasks *job.Set // of the waiting record: those asked for
 }
 
-// jobToAPI shows one row.
-func jobToAPI(view state.Viewer, row jobRow, mine, detail bool) *ctldpb.Job {
-	j := row.j
+// shower shows the jobs of one moment.
+type shower struct {
+	view state.Viewer
+	now  int64
+	rank *ranker
+	// billing weights by partition, as far as they were needed
+	weights map[string]*accounting.Weights
+}
+
+func newShower(view state.Viewer, now int64) *shower {
+	return &shower{view: view, now: now, rank: newRanker(view, now)}
+}
+
+// job shows one row.
+func (w *shower) job(row jobRow, mine, detail bool) *ctldpb.Job {
+	view, j := w.view, row.j
 	out := &ctldpb.Job{
 		JobId: j.ID, ArrayJobId: j.ArrayID, ArrayTaskId: j.ArrayTask, ArrayMaxRunning: j.ArrayLimit,
 		Spec: specToAPI(j.Spec, mine), Uid: j.Spec.UID, Gid: j.Spec.GID, User: j.Spec.User, Group: j.Spec.Group,
@@ -100,9 +116,7 @@ func jobToAPI(view state.Viewer, row jobRow, mine, detail bool) *ctldpb.Job {
 	}
 	reason, why := view.Reason(j)
 	out.Reason, out.ReasonDetail = string(reason), why
-	if j.State == job.Pending && j.Start == 0 {
-		out.StartMs = view.ExpectedStart(j)
-	}
+	w.schedule(out, j)
 	out.Requeue = j.Spec.Requeue > 0 || j.Spec.Requeue == 0 && view.Config().JobRequeue
 	if j.TimeLimit == 0 {
 		out.TimeLimitMs = pendingLimit(view, j)
@@ -110,7 +124,7 @@ func jobToAPI(view state.Viewer, row jobRow, mine, detail bool) *ctldpb.Job {
 	if j.UserUS != 0 || j.SysUS != 0 || j.MaxRSS != 0 {
 		out.Usage = &ctldpb.Usage{UserUs: j.UserUS, SysUs: j.SysUS, MaxRss: j.MaxRSS}
 	}
-	sizes(out, view, j)
+	w.sizes(out, j)
 	out.StdOut, out.StdErr, out.StdIn = outputPaths(j, row)
 	if detail {
 		for _, a := range j.Allocs {
@@ -124,6 +138,46 @@ func jobToAPI(view state.Viewer, row jobRow, mine, detail bool) *ctldpb.Job {
 		}}
 	}
 	return out
+}
+
+// schedule shows what the scheduler has to say of a record: when it starts and where, what it belongs to, what was
+// done to make room.
+func (w *shower) schedule(out *ctldpb.Job, j *state.Job) {
+	if j.State == job.Pending {
+		if j.Start == 0 {
+			out.StartMs = w.view.ExpectedStart(j)
+			out.StartPromised = out.StartMs != 0 && w.view.Promised(j)
+		}
+		if j.Promise != nil {
+			names := make([]string, len(j.Promise.Nodes))
+			for i := range j.Promise.Nodes {
+				names[i] = j.Promise.Nodes[i].Node
+			}
+			out.SchedNodes = hostlist.Compress(names)
+		}
+		out.Priority = w.rank.priority(j)
+	}
+	if j.Stopped > 0 || j.SuspendedAt > 0 {
+		end := w.now
+		if j.State.Ended() {
+			end = j.End
+		}
+		out.SuspendedMs = max(0, end-j.Start-j.RunTime(end))
+	}
+	out.PreemptMs, out.CheckpointMs, out.SuspendMs = j.PreemptAt, j.Checkpoint, j.SuspendedAt
+	if out.HetJobId, out.HetOffset = j.Het, j.HetOffset; j.Het != 0 {
+		if size := j.HetSize(); size > 0 {
+			out.HetIds = fmt.Sprintf("%d-%d", j.Het, j.Het+size-1)
+		}
+	}
+	if len(j.Spec.Rare) == 0 {
+		return
+	}
+	out.Licenses, out.Reservation = j.Spec.RareValue(job.OptLicenses), j.Spec.RareValue(job.OptReservation)
+	if j.Reservation != "" {
+		out.Reservation = j.Reservation
+	}
+	out.DeadlineMs, _ = strconv.ParseInt(j.Spec.RareValue(job.OptDeadline), 10, 64)
 }
 
 func ended(j *state.Job) int64 {
@@ -154,17 +208,21 @@ func pendingLimit(view state.Viewer, j *state.Job) int64 {
 }
 
 // sizes fills in what the run holds, or what a waiting job asks for at least.
-func sizes(out *ctldpb.Job, view state.Viewer, j *state.Job) {
+func (w *shower) sizes(out *ctldpb.Job, j *state.Job) {
 	if len(j.Allocs) == 0 {
 		r := j.Spec.Request()
 		first, _, _ := strings.Cut(j.Spec.Partition, ",")
-		if p := view.Partition(first); p != nil && r.MemPerNode == 0 && r.MemPerCPU == 0 {
+		p := w.view.Partition(first)
+		if p != nil && r.MemPerNode == 0 && r.MemPerCPU == 0 {
 			r.MemPerNode = p.DefMemPerNode
 			if r.MemPerNode == 0 {
 				r.MemPerCPU = p.DefMemPerCPU
 			}
 		}
 		t := r.TRES()
+		if p != nil && len(p.BillingWeights) > 0 {
+			t.Billing = w.billing(p, accounting.RequestTRES(j.Spec, &r, licensesOf(j.Spec), 0, 0))
+		}
 		out.NumNodes, out.NumTasks, out.NumCpus, out.MemTotal, out.Tres = r.MinNodes, r.Tasks, r.CPUs, t.Mem, t.String()
 		return
 	}
@@ -177,7 +235,34 @@ func sizes(out *ctldpb.Job, view state.Viewer, j *state.Job) {
 	}
 	out.NumNodes = uint32(len(names))
 	out.NodeList, out.BatchHost = hostlist.Compress(names), names[0]
-	out.Tres = job.AllocTRES(j.Allocs).String()
+	t := job.AllocTRES(j.Allocs)
+	if p := w.view.Partition(j.Partition); p != nil && len(p.BillingWeights) > 0 {
+		t.Billing = w.billing(p, accounting.AllocTRES(j.Allocs, licensesOf(j.Spec)))
+	}
+	out.Tres = t.String()
+}
+
+// licensesOf are the licenses that a job asks for. They were checked when it came.
+func licensesOf(s *job.Spec) []job.License {
+	list, _ := job.ParseLicenses(s.RareValue(job.OptLicenses))
+	return list
+}
+
+// billing is what a vector costs by the weights of a partition.
+func (w *shower) billing(p *state.Partition, t accounting.TRES) uint64 {
+	weights, known := w.weights[p.Name]
+	if !known {
+		weights, _ = accounting.ParseWeights(p.BillingWeights) // they were checked when they came
+		if w.weights == nil {
+			w.weights = map[string]*accounting.Weights{}
+		}
+		w.weights[p.Name] = weights
+	}
+	flags := w.view.Config().Sched.PriorityFlags
+	has := func(name string) bool {
+		return slices.ContainsFunc(flags, func(f string) bool { return strings.EqualFold(f, name) })
+	}
+	return uint64(max(0, weights.Billing(t, has("MAX_TRES"), has("MAX_TRES_GRES"))))
 }
 
 func allocToAPI(a job.NodeAlloc) *ctldpb.NodeAlloc {

@@ -11,6 +11,7 @@ import (
 	"github.com/tensorgrid/tensorgrid/api/ctldpb"
 	"github.com/tensorgrid/tensorgrid/ctld/fsm"
 	"github.com/tensorgrid/tensorgrid/ctld/replica"
+	"github.com/tensorgrid/tensorgrid/ctld/state"
 	"github.com/tensorgrid/tensorgrid/internal/authn"
 	"github.com/tensorgrid/tensorgrid/partitions"
 )
@@ -60,6 +61,10 @@ var refusals = map[string]struct {
 	"ESLURM_MISSING_REASON":                    {"You must specify a reason when DOWNING a node", codes.InvalidArgument},
 	"ESLURM_DISABLED":                          {"Requested operation is presently disabled", codes.FailedPrecondition},
 	"ESLURM_PATHNAME_TOO_LONG":                 {"Pathname of a file, directory or other parameter too long", codes.InvalidArgument},
+	"ESLURM_RESERVATION_INVALID":               {"Requested reservation is invalid", codes.InvalidArgument},
+	"ESLURM_RESERVATION_ACCESS":                {"Access denied to requested reservation", codes.PermissionDenied},
+	"ESLURM_RESERVATION_NAME_DUP":              {"Duplicate reservation name", codes.AlreadyExists},
+	"ESLURM_INVALID_LICENSES":                  {"Invalid license specification", codes.InvalidArgument},
 	"ESLURM_BAD_TASK_COUNT":                    {"Task count specification invalid", codes.InvalidArgument},
 	"ESLURM_NO_OUTPUT":                         {"Output of this job is not kept by its node", codes.NotFound},
 	"ESLURM_INVALID_CONTROLLER":                {"Invalid controller", codes.InvalidArgument},
@@ -116,6 +121,10 @@ func RefusalOf(err error) *ctldpb.Refusal {
 }
 
 func fromFSM(r *fsm.Refusal) *ctldpb.Refusal {
+	return &ctldpb.Refusal{Code: r.Code, Text: r.Text, Why: r.Why}
+}
+
+func fromState(r *state.Refusal) *ctldpb.Refusal {
 	return &ctldpb.Refusal{Code: r.Code, Text: r.Text, Why: r.Why}
 }
 

@@ -65,6 +65,9 @@ var routes = map[string]route{
 	authn.ControllerService + "UpdateNode":      {repeat: always, call: via((*Server).UpdateNode)},
 	authn.ControllerService + "UpdatePartition": {repeat: always, call: via((*Server).UpdatePartition)},
 	authn.ControllerService + "Reconfigure":     {repeat: always, call: via((*Server).Reconfigure)},
+	// What is added or deleted a second time is refused, as if the first time had not been.
+	authn.ControllerService + "ChangeAccounting":  {repeat: setsLimits, call: via((*Server).ChangeAccounting)},
+	authn.ControllerService + "ChangeReservation": {repeat: once, call: via((*Server).ChangeReservation)},
 	// Load and free memory are known to the leader alone.
 	authn.ControllerService + "ListNodes": {repeat: always, call: via((*Server).ListNodes), local: staleNodes},
 	// JobOutput is a stream for users; between controllers one chunk is one call.
@@ -105,6 +108,12 @@ func setsValues(req any) bool {
 		}
 	}
 	return true
+}
+
+// setsLimits tells whether a change of accounting sets what it names, or only says what it would change.
+func setsLimits(req any) bool {
+	r, ok := req.(*ctldpb.ChangeAccountingRequest)
+	return ok && (r.DryRun || r.Verb == verbModify)
 }
 
 func staleNodes(req any) bool {
@@ -348,6 +357,10 @@ func newResponse(method string) proto.Message {
 		return &ctldpb.UpdatePartitionResponse{}
 	case "Reconfigure":
 		return &ctldpb.ReconfigureResponse{}
+	case "ChangeAccounting":
+		return &ctldpb.ChangeAccountingResponse{}
+	case "ChangeReservation":
+		return &ctldpb.ChangeReservationResponse{}
 	case "ListNodes":
 		return &ctldpb.ListNodesResponse{}
 	case "JobOutput":

@@ -10,6 +10,12 @@ import (
 	"github.com/tensorgrid/tensorgrid/internal/job"
 )
 
+// StreamJobs is ListJobs by another name: clients ask for it where they print rows as they come. Pages hold at most
+// PageJobs rows, and the next is made when the one before has left: memory does not grow with the queue.
+func (s *Server) StreamJobs(req *ctldpb.ListJobsRequest, out grpc.ServerStreamingServer[ctldpb.ListJobsResponse]) error {
+	return s.ListJobs(req, out)
+}
+
 // ListJobs streams the jobs that a filter takes, in pages, all of one moment.
 func (s *Server) ListJobs(req *ctldpb.ListJobsRequest, out grpc.ServerStreamingServer[ctldpb.ListJobsResponse]) error {
 	ctx := out.Context()
@@ -35,13 +41,14 @@ func (s *Server) ListJobs(req *ctldpb.ListJobsRequest, out grpc.ServerStreamingS
 	}
 	p := pager{out: out, page: &ctldpb.ListJobsResponse{Info: info}}
 	var unknown []string
+	show := newShower(view, info.NowMs)
 	for row := range sel.rows(view, &unknown) {
 		mine := c.MayChange(row.j.Spec.UID)
 		if !req.ArrayTasks || row.tasks == nil || row.task >= 0 {
-			err = p.add(jobToAPI(view, row, mine, req.Detail))
+			err = p.add(show.job(row, mine, req.Detail))
 		} else {
 			for task := range row.tasks.All() {
-				if err = p.add(jobToAPI(view, jobRow{j: row.j, task: int64(task)}, mine, req.Detail)); err != nil {
+				if err = p.add(show.job(jobRow{j: row.j, task: int64(task)}, mine, req.Detail)); err != nil {
 					break
 				}
 			}

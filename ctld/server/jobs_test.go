@@ -238,7 +238,7 @@ func TestExpectedStart(t *testing.T) {
 	f := newFixture(t, "")
 	id := f.submit(ann, func(*ctldpb.JobSpec) {})
 	view := expecting{f.log.View(), 77}
-	if got := jobToAPI(view, jobRow{j: view.Job(id), task: -1}, true, false); got.StartMs != 77 {
+	if got := newShower(view, 0).job(jobRow{j: view.Job(id), task: -1}, true, false); got.StartMs != 77 {
 		t.Errorf("shows %d", got.StartMs)
 	}
 }

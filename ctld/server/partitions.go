@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/tensorgrid/tensorgrid/api/ctldpb"
@@ -57,9 +58,7 @@ func partitionToAPI(view state.Viewer, p *state.Partition) *ctldpb.Partition {
 		AllowGroups: listOrAll(p.AllowGroups), AllowAccounts: listOrAll(p.AllowAccounts), AllowQos: listOrAll(p.AllowQOS),
 		OverSubscribe: p.OverSubscribe, Hidden: p.Hidden, RootOnly: p.RootOnly, SharedFs: p.SharedFS,
 	}
-	if len(p.DenyAccounts) > 0 {
-		out.Other = map[string]string{"DenyAccounts": strings.Join(p.DenyAccounts, ",")}
-	}
+	out.Other = otherOf(p)
 	total := job.TRES{}
 	for _, name := range p.Nodes {
 		n := view.Node(name)
@@ -77,6 +76,43 @@ func partitionToAPI(view state.Viewer, p *state.Partition) *ctldpb.Partition {
 	total.Billing = total.CPUs
 	out.TotalCpus, out.Tres = uint32(total.CPUs), total.String()
 	return out
+}
+
+// otherOf lists what few partitions set, by Slurm's names; nil when p sets nothing of it.
+func otherOf(p *state.Partition) map[string]string {
+	var other map[string]string
+	put := func(key, value string) {
+		if value == "" {
+			return
+		}
+		if other == nil {
+			other = map[string]string{}
+		}
+		other[key] = value
+	}
+	yes := func(on bool) string {
+		if on {
+			return "YES"
+		}
+		return ""
+	}
+	number := func(n uint64) string {
+		if n == 0 {
+			return ""
+		}
+		return strconv.FormatUint(n, 10)
+	}
+	put("DenyAccounts", strings.Join(p.DenyAccounts, ","))
+	put("DenyQos", strings.Join(p.DenyQOS, ","))
+	put("QoS", p.QOS)
+	put("PreemptMode", p.PreemptMode)
+	put("GraceTime", number(uint64(p.Grace)/1000))
+	put("TRESBillingWeights", strings.Join(p.BillingWeights, ","))
+	put("ExclusiveUser", yes(p.ExclusiveUser))
+	put("LLN", yes(p.LLN))
+	put("ReqResv", yes(p.ReqResv))
+	put("MaxCPUsPerNode", number(uint64(p.MaxCPUsPerNode)))
+	return other
 }
 
 func listOrAll(list []string) string {

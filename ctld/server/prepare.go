@@ -22,8 +22,9 @@ const codeBlobMissing = "BLOB_MISSING"
 
 // prepare makes what was asked for, which spec holds, into a specification that can run, with the
 // identity that this controller's account files give the caller. known tells beside a refusal that
-// the spec has come so far that a repeated request can be recognised.
-func (s *Server) prepare(spec *job.Spec, view state.Viewer, c authn.Caller, uid uint32) (ref *ctldpb.Refusal, known bool) {
+// the spec has come so far that a repeated request can be recognised. A component of a heterogeneous job other than
+// the first has no script.
+func (s *Server) prepare(spec *job.Spec, view state.Viewer, c authn.Caller, uid uint32, component bool) (ref *ctldpb.Refusal, known bool) {
 	acc, ref := s.account(c, uid)
 	if ref != nil {
 		return ref, false
@@ -36,7 +37,13 @@ func (s *Server) prepare(spec *job.Spec, view state.Viewer, c authn.Caller, uid 
 	if spec.Nice < 0 && !c.IsOperator() {
 		return refusalOf("ESLURM_ACCESS_DENIED", fmt.Sprintf("--nice=%d: only operators may raise a priority; a user's nice value is 0 or more", spec.Nice)), true
 	}
+	if !component && len(spec.Script) == 0 && len(spec.ScriptHash) == 0 {
+		return refusalOf("ESLURM_JOB_SCRIPT_MISSING", ""), true
+	}
 	if ref := check(spec, view); ref != nil {
+		return ref, true
+	}
+	if ref := s.checkExtra(spec, view); ref != nil {
 		return ref, true
 	}
 	return s.admission(spec, view, c, acc), true
@@ -92,9 +99,6 @@ func fill(spec *job.Spec, view state.Viewer, c authn.Caller, acc *authn.Account)
 
 // check refuses what contradicts itself, is over a limit, or names what does not exist.
 func check(spec *job.Spec, view state.Viewer) *ctldpb.Refusal {
-	if len(spec.Script) == 0 && len(spec.ScriptHash) == 0 {
-		return refusalOf("ESLURM_JOB_SCRIPT_MISSING", "")
-	}
 	if err := spec.Validate(); err != nil {
 		return specRefusal(err)
 	}
@@ -143,6 +147,8 @@ var optionCodes = map[string]string{
 	"--cpus-per-task": "ESLURM_BAD_TASK_COUNT", "--mincpus": "ESLURM_BAD_TASK_COUNT",
 	"--mem": "ESLURM_INVALID_TASK_MEMORY", "--mem-per-cpu": "ESLURM_INVALID_TASK_MEMORY",
 	"--gres": "ESLURM_INVALID_GRES", "--array": "ESLURM_INVALID_ARRAY", "--dependency": "ESLURM_DEPENDENCY",
+	"--licenses": "ESLURM_INVALID_LICENSES", "--reservation": "ESLURM_RESERVATION_INVALID", "--deadline": "ESLURM_INVALID_TIME_VALUE",
+	"--prefer": "ESLURM_INVALID_FEATURE", "--segment": "ESLURM_INVALID_NODE_COUNT",
 	"--nodelist": "ESLURM_INVALID_NODE_NAME", "--exclude": "ESLURM_INVALID_NODE_NAME", "--chdir": "ESLURM_PATHNAME_TOO_LONG",
 }
 
@@ -163,15 +169,26 @@ func specRefusal(err error) *ctldpb.Refusal {
 // admission holds the partitions' rules against the job: it goes to those of the named partitions
 // that admit it, and one that may run in none is refused now, with the clause of the first.
 func (s *Server) admission(spec *job.Spec, view state.Viewer, c authn.Caller, acc *authn.Account) *ctldpb.Refusal {
+	for name := range strings.SplitSeq(spec.Partition, ",") {
+		if view.Partition(name) == nil {
+			return noPartition(view, name)
+		}
+	}
+	if view.Feature() >= state.FeatureSched {
+		// The account and QOS that it gets are part of what partitions go by.
+		if r := view.MaySubmit(spec); r != nil {
+			return fromState(r)
+		}
+		if ref := reservationGroups(spec, view, acc); ref != nil {
+			return ref
+		}
+	}
 	who := partitions.Who{UID: acc.UID, Groups: acc.GroupNames, Operator: c.IsOperator()}
 	var first *ctldpb.Refusal
 	var buf [4]string
 	open := buf[:0]
 	for name := range strings.SplitSeq(spec.Partition, ",") {
 		p := view.Partition(name)
-		if p == nil {
-			return noPartition(view, name)
-		}
 		r := partitions.Admit(p, spec, who, s.admit.nodes(view, p, s.Now()))
 		switch {
 		case r == nil:
@@ -185,6 +202,22 @@ func (s *Server) admission(spec *job.Spec, view state.Viewer, c authn.Caller, ac
 	}
 	if first != nil {
 		spec.Partition = strings.Join(open, ",")
+	}
+	return nil
+}
+
+// reservationGroups holds a job against reservations for groups: the state knows no names of groups.
+func reservationGroups(spec *job.Spec, view state.Viewer, acc *authn.Account) *ctldpb.Refusal {
+	names := spec.RareValue(job.OptReservation)
+	if names == "" {
+		return nil
+	}
+	for name := range strings.SplitSeq(names, ",") {
+		r := reservation(view, name)
+		if r == nil || len(r.Groups) == 0 || r.Admits(acc.UID, acc.User, acc.GroupNames, spec.Account, spec.QOS) {
+			continue
+		}
+		return refusalOf("ESLURM_RESERVATION_ACCESS", fmt.Sprintf("reservation %q is not for user %s with account %q and QOS %q", name, acc.User, spec.Account, spec.QOS))
 	}
 	return nil
 }

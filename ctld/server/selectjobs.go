@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"slices"
@@ -19,16 +20,19 @@ type selection struct {
 	refs       []job.Ref
 	named      []string // as the caller wrote refs
 	users      map[string]bool
+	uids       []uint32 // of users, sorted; nil when one of them is no user of this machine
 	partitions map[string]bool
 	names      map[string]bool
 	accounts   map[string]bool
 	qos        map[string]bool
 	nodes      map[string]bool
-	states     []stateTest
-	anyState   bool
-	endedAfter int64
-	before     int64
-	onlyOf     *uint32 // owner that the caller is restricted to
+	// of the reservation that a job is in, or waits for; "" = any
+	reservation string
+	states      []stateTest
+	anyState    bool
+	endedAfter  int64
+	before      int64
+	onlyOf      *uint32 // owner that the caller is restricted to
 }
 
 type stateTest struct {
@@ -57,8 +61,9 @@ func (s *Server) compile(f *ctldpb.JobFilter) (*selection, error) {
 	}
 	sel := &selection{
 		users: s.userSet(f.Users), partitions: set(f.Partitions), names: set(f.Names),
-		accounts: set(f.Accounts), qos: set(f.Qos),
+		accounts: set(f.Accounts), qos: set(f.Qos), reservation: f.Reservation,
 	}
+	sel.uids = s.uidsOf(f.Users)
 	var err error
 	if sel.refs, err = parseRefs(f.JobIds); err != nil {
 		return nil, err
@@ -119,6 +124,22 @@ func (s *Server) userSet(users []string) map[string]bool {
 	return m
 }
 
+// uidsOf gives the uids of users, nil unless all of them are known here: a record keeps the name that its owner had.
+func (s *Server) uidsOf(users []string) []uint32 {
+	var uids []uint32
+	for _, u := range users {
+		if acc, err := s.Auth.Accounts().ByName(u); err == nil {
+			uids = append(uids, acc.UID)
+		} else if uid, err := strconv.ParseUint(u, 10, 32); err == nil {
+			uids = append(uids, uint32(uid))
+		} else {
+			return nil
+		}
+	}
+	slices.Sort(uids)
+	return slices.Compact(uids)
+}
+
 func nodeSet(patterns []string) (map[string]bool, error) {
 	if len(patterns) == 0 {
 		return nil, nil
@@ -133,7 +154,7 @@ func nodeSet(patterns []string) (map[string]bool, error) {
 // unrestricted tells whether the selection would take every job there is.
 func (sel *selection) unrestricted() bool {
 	return len(sel.refs) == 0 && sel.users == nil && sel.partitions == nil && sel.names == nil &&
-		sel.accounts == nil && sel.qos == nil && sel.nodes == nil && len(sel.states) == 0 && !sel.anyState
+		sel.accounts == nil && sel.qos == nil && sel.nodes == nil && sel.reservation == "" && len(sel.states) == 0 && !sel.anyState
 }
 
 // takes tells whether a record passes the filter, its id apart.
@@ -148,6 +169,7 @@ func (sel *selection) takesInAnyState(j *state.Job) bool {
 		sel.accounts != nil && !sel.accounts[sp.Account],
 		sel.qos != nil && !sel.qos[sp.QOS],
 		sel.partitions != nil && !inPartition(sel.partitions, j),
+		sel.reservation != "" && !inReservation(j, sel.reservation),
 		sel.nodes != nil && !slices.ContainsFunc(j.Allocs, func(a job.NodeAlloc) bool { return sel.nodes[a.Node] }),
 		sel.endedAfter > 0 && j.State.Ended() && j.End < sel.endedAfter,
 		sel.before > 0 && (j.Start > sel.before || j.Start == 0 && j.Submit > sel.before):
@@ -182,6 +204,14 @@ func (sel *selection) takesState(j *state.Job) bool {
 		}
 		return j.State == t.state
 	})
+}
+
+// inReservation tells whether a job runs in a reservation, or may once it starts.
+func inReservation(j *state.Job, name string) bool {
+	if j.Reservation != "" {
+		return j.Reservation == name
+	}
+	return slices.Contains(strings.Split(j.Spec.RareValue(job.OptReservation), ","), name)
 }
 
 func inPartition(want map[string]bool, j *state.Job) bool {
@@ -232,10 +262,24 @@ func (sel *selection) candidates(view state.Viewer) iter.Seq[*state.Job] {
 	switch {
 	case live && sel.onlyOf != nil:
 		return view.OfUser(*sel.onlyOf)
+	case live && len(sel.uids) == 1:
+		return view.OfUser(sel.uids[0])
+	case live && len(sel.uids) > 1:
+		return ofUsers(view, sel.uids)
 	case live:
 		return view.Live()
 	}
 	return view.Jobs()
+}
+
+// ofUsers walks the live records of several users, ascending by id.
+func ofUsers(view state.Viewer, uids []uint32) iter.Seq[*state.Job] {
+	var list []*state.Job
+	for _, uid := range uids {
+		list = slices.AppendSeq(list, view.OfUser(uid))
+	}
+	slices.SortFunc(list, func(a, b *state.Job) int { return cmp.Compare(a.ID, b.ID) })
+	return slices.Values(list)
 }
 
 func wholeRow(j *state.Job) jobRow { return jobRow{j: j, task: job.NoTask, tasks: j.Waiting} }

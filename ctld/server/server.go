@@ -33,7 +33,7 @@ const (
 	MaxSet         = 64        // keys of one update
 	MaxBlob        = 4 << 20   // bytes of one PutBlob
 	BlobChunk      = 128 << 10 // bytes of a blob in one log command
-	PageJobs       = 512       // jobs in one page of ListJobs
+	PageJobs       = 500       // jobs in one page of ListJobs
 	PageBytes      = 1 << 20   // bytes of one page of ListJobs, a single larger job apart
 	MaxWait        = 10 * time.Minute
 	MaxForward     = 8 * time.Second // how long a write waits for a leader
@@ -106,6 +106,7 @@ type Server struct {
 	changing chan struct{} // holds one while the controllers are changed
 	joining  chan struct{} // holds one for each Join under way
 	saving   chan struct{} // holds one for each backup that is made here
+	thinking chan struct{} // holds one for each answer under way that takes a round of planning
 	audit    auditor
 	renewals allowances
 }
@@ -119,7 +120,7 @@ func New(d Deps) *Server {
 		d.Load = conf.Load
 	}
 	s := &Server{Deps: d, started: d.Now(), updating: make(chan struct{}, 1), changing: make(chan struct{}, 1),
-		joining: make(chan struct{}, joinTries), saving: make(chan struct{}, backupsMost), audit: auditor{log: d.Audit}}
+		joining: make(chan struct{}, joinTries), saving: make(chan struct{}, backupsMost), thinking: make(chan struct{}, thinkers), audit: auditor{log: d.Audit}}
 	s.setConfig(d.Config)
 	d.Auth.Deny = s.denied
 	return s

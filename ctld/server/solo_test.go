@@ -62,7 +62,7 @@ func (l *soloLog) Propose(_ context.Context, cmds ...*logpb.Command) ([]fsm.Resu
 	var out []fsm.Result
 	for len(cmds) > 0 {
 		n := min(len(cmds), replica.MaxEntryCommands)
-		data, err := proto.Marshal(&logpb.Entry{Version: 1, TimeMs: l.now().UnixMilli(), Commands: cmds[:n]})
+		data, err := proto.Marshal(&logpb.Entry{Version: l.store.View().Feature(), TimeMs: l.now().UnixMilli(), Commands: cmds[:n]})
 		if err != nil {
 			return nil, err
 		}
@@ -175,7 +175,7 @@ func newFixture(t testing.TB, more string) *fixture {
 // encode is the tests' own small version of what the leader package does.
 func encode(c *conf.Config) *logpb.SetConfig {
 	out := &logpb.SetConfig{Cluster: c.ClusterName, FirstJobId: c.FirstJobId, MaxJobCount: c.MaxJobCount,
-		MaxArraySize: c.MaxArraySize, KillWaitMs: c.KillWait.Milliseconds(), JobRequeue: c.JobRequeue, Digest: c.Digest()}
+		MaxArraySize: c.MaxArraySize, KillWaitMs: c.KillWait.Milliseconds(), JobRequeue: c.JobRequeue, Digest: c.Digest(), Sched: encodeSched(c)}
 	for _, n := range c.Nodes {
 		out.Nodes = append(out.Nodes, &logpb.ConfigNode{Name: n.Name, Cpus: n.CPUs, Boards: 1, Sockets: n.Sockets,
 			CoresPerSocket: n.CoresPerSocket, ThreadsPerCore: n.ThreadsPerCore, Mem: n.RealMemory, Gres: n.Gres, Features: n.Features, Weight: n.Weight})
@@ -183,7 +183,8 @@ func encode(c *conf.Config) *logpb.SetConfig {
 	for _, p := range c.Partitions {
 		out.Partitions = append(out.Partitions, &logpb.ConfigPartition{Name: p.Name, IsDefault: p.Default, Nodes: p.Nodes,
 			State: p.State, MaxTimeMs: p.MaxTime, DefaultTimeMs: p.DefaultTime, MinNodes: p.MinNodes, MaxNodes: p.MaxNodes,
-			AllowGroups: p.AllowGroups, AllowAccounts: p.AllowAccounts, DenyAccounts: p.DenyAccounts, SharedFs: p.SharedFS, OverSubscribe: p.OverSubscribe, PriorityTier: p.PriorityTier})
+			AllowGroups: p.AllowGroups, AllowAccounts: p.AllowAccounts, DenyAccounts: p.DenyAccounts, SharedFs: p.SharedFS, OverSubscribe: p.OverSubscribe, PriorityTier: p.PriorityTier,
+			Qos: p.QOS, DenyQos: p.DenyQOS, AllowQos: p.AllowQOS, TresBillingWeights: p.TRESBillingWeights, ReqResv: p.ReqResv})
 	}
 	return out
 }

@@ -38,8 +38,8 @@ func (s *Server) Cancel(ctx context.Context, req *ctldpb.CancelRequest) (*ctldpb
 	if f == nil {
 		f = &ctldpb.JobFilter{}
 	}
-	if f.Reservation != "" || f.Wckey != "" {
-		return nil, refuse("ESLURM_NOT_SUPPORTED", "jobs carry no reservation or wckey yet")
+	if f.Wckey != "" {
+		return nil, refuse("ESLURM_NOT_SUPPORTED", "jobs carry no wckey yet")
 	}
 	sel, err := s.compile(f)
 	if err != nil {
@@ -132,7 +132,7 @@ func (row jobRow) numbers() iter.Seq[uint32] {
 // filter beside them does not take are left out.
 func (s *Server) namedRefs(view state.Viewer, c authn.Caller, sel *selection) (refs []*logpb.JobRef, results []*ctldpb.JobResult, err error) {
 	filtered := sel.users != nil || sel.partitions != nil || sel.names != nil || sel.accounts != nil ||
-		sel.qos != nil || sel.nodes != nil || len(sel.states) > 0
+		sel.qos != nil || sel.nodes != nil || len(sel.states) > 0 || sel.reservation != ""
 	var list refList
 	for i, ref := range sel.refs {
 		rows := rowsOf(view, ref)

@@ -23,7 +23,7 @@ func (s *Server) Submit(ctx context.Context, req *ctldpb.SubmitRequest) (*ctldpb
 	}
 	view := s.Log.View()
 	if req.GetTestOnly() {
-		return s.testOnly(view, c, req)
+		return s.testOnly(ctx, view, c, req)
 	}
 	d := newDraft()
 	defer d.release()
@@ -67,7 +67,7 @@ func (s *Server) SubmitBatch(ctx context.Context, req *ctldpb.SubmitBatchRequest
 	for i, one := range req.GetRequests() {
 		if one.GetTestOnly() {
 			results[i] = &ctldpb.SubmitResult{}
-			if results[i].Ok, err = s.testOnly(view, c, one); err != nil {
+			if results[i].Ok, err = s.testOnly(ctx, view, c, one); err != nil {
 				results[i] = &ctldpb.SubmitResult{Refusal: refusalOrInvalid(err)}
 			}
 			continue
@@ -117,19 +117,24 @@ func (s *Server) submission(ctx context.Context, view state.Viewer, c authn.Call
 	if req.GetSpec() == nil {
 		return noJob(), nil
 	}
+	if len(req.Het) > 0 {
+		return s.hetSubmission(ctx, view, c, req, d)
+	}
 	spec := &d.spec
 	specFromAPI(spec, req.Spec)
 	digest, err := d.digestOf(req)
 	if err != nil {
 		return nil, err
 	}
-	if ref, known := s.prepare(spec, view, c, req.Uid); ref != nil {
+	if ref, known := s.prepare(spec, view, c, req.Uid, false); ref != nil {
 		// A repeated request is answered as the first time, whatever was reconfigured in between.
-		if !known || req.Key == "" {
+		if !known || !s.repeated(view, spec, req.Key, digest) {
 			return ref, nil
 		}
-		if _, old, ok := view.Key(spec.UID, req.Key); !ok || string(old) != string(digest) {
-			return ref, nil
+	}
+	if ref, err := s.admitPlanned(ctx, view, spec); ref != nil || err != nil {
+		if err != nil || !s.repeated(view, spec, req.Key, digest) {
+			return ref, err
 		}
 	}
 	if len(spec.Script) > job.MaxInlineScript {
@@ -142,6 +147,15 @@ func (s *Server) submission(ctx context.Context, view state.Viewer, c authn.Call
 	d.submit.Key, d.submit.Digest = req.Key, digest
 	fsm.SpecIntoLog(&d.log, spec)
 	return nil, nil
+}
+
+// repeated tells whether the owner of spec has used the key for the same request before.
+func (s *Server) repeated(view state.Viewer, spec *job.Spec, key string, digest []byte) bool {
+	if key == "" {
+		return false
+	}
+	_, old, ok := view.Key(spec.UID, key)
+	return ok && string(old) == string(digest)
 }
 
 // draft is a submission on its way into the log, in memory that is used again for another when the
@@ -169,6 +183,7 @@ func newDraft() *draft { return drafts.Get().(*draft) }
 
 // release gives a draft back; what it held of the request is let go.
 func (d *draft) release() {
+	d.cmd.Of = &d.of
 	d.spec = job.Spec{}
 	d.submit.Key, d.submit.Digest = "", nil
 	fsm.SpecIntoLog(&d.log, &d.spec)

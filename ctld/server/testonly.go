@@ -1,153 +1,118 @@
 package server
 
 import (
-	"cmp"
+	"context"
 	"fmt"
-	"iter"
 	"slices"
-	"time"
+	"strings"
 
 	"github.com/tensorgrid/tensorgrid/api/ctldpb"
 	"github.com/tensorgrid/tensorgrid/ctld/sched"
 	"github.com/tensorgrid/tensorgrid/ctld/state"
 	"github.com/tensorgrid/tensorgrid/internal/authn"
-	"github.com/tensorgrid/tensorgrid/internal/hostlist"
 	"github.com/tensorgrid/tensorgrid/internal/job"
 )
 
-// maxTries bounds how many plans one --test-only makes.
-const maxTries = 64
-
-// testOnly answers whether and when a job would start, and proposes nothing. It asks the planner
-// on copies of the present in which running jobs have ended one after the other; other waiting
-// jobs are not counted, so the answer is the earliest possible start.
-func (s *Server) testOnly(view state.Viewer, c authn.Caller, req *ctldpb.SubmitRequest) (*ctldpb.SubmitResponse, error) {
+// testOnly answers whether and when a job would start by the present plan, and proposes nothing. Of a heterogeneous
+// job each component is asked for by itself: together they start no sooner than the last of them.
+func (s *Server) testOnly(ctx context.Context, view state.Viewer, c authn.Caller, req *ctldpb.SubmitRequest) (*ctldpb.SubmitResponse, error) {
 	if req.GetSpec() == nil {
 		return nil, refusalError(noJob())
 	}
-	spec := new(job.Spec)
-	specFromAPI(spec, req.Spec)
-	if ref, _ := s.prepare(spec, view, c, req.Uid); ref != nil {
-		return nil, refusalError(ref)
+	if len(req.Het) > 0 {
+		if ref := hetBounds(view, req); ref != nil {
+			return nil, refusalError(ref)
+		}
 	}
-	id := nextID(view)
-	now := s.Now()
-	start, at, ok := earliest(view, spec, id, now)
-	if !ok {
-		return nil, refuse("ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE", "no node can take the job at present, even when all running jobs have ended: nodes are down, drained or too small")
+	id := view.NextID()
+	out := &ctldpb.SubmitResponse{JobId: id}
+	var lines []string
+	for i, p := range components(req) {
+		spec := new(job.Spec)
+		specFromAPI(spec, p)
+		if ref, _ := s.prepare(spec, view, c, req.Uid, i > 0); ref != nil {
+			return nil, refusalError(ref)
+		}
+		answer, err := s.foresee(ctx, view, spec)
+		if err != nil {
+			return nil, err
+		}
+		if ref := s.late(spec, view, answer); ref != nil {
+			return nil, refusalError(ref)
+		}
+		if answer.Start == 0 {
+			return nil, refuse("ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE", "no start can be foreseen: "+why(answer))
+		}
+		e := explanation(answer)
+		e.JobId = fmt.Sprint(id + uint32(i))
+		if out.Explanation == nil || e.StartMs > out.Explanation.StartMs {
+			out.Explanation = e
+		}
+		lines = append(lines, fmt.Sprintf("Job %s to start at %s using %d processors on nodes %s in partition %s",
+			e.JobId, clock(e.StartMs), e.Cpus, e.Nodes, e.Partition))
 	}
-	var names []string
-	var cpus uint32
-	for _, a := range start.Nodes {
-		names = append(names, a.Node)
-		cpus += a.CPUs
-	}
-	return &ctldpb.SubmitResponse{JobId: id, TestResult: fmt.Sprintf(
-		"Job %d to start at %s using %d processors on nodes %s in partition %s",
-		id, at.Format("2006-01-02T15:04:05"), cpus, hostlist.Compress(names), start.Partition)}, nil
+	out.TestResult = strings.Join(lines, "\n")
+	return out, nil
 }
 
-func nextID(view state.Viewer) uint32 {
-	id := max(view.Config().FirstJobID, 1)
-	for j := range view.Jobs() {
-		id = max(id, j.ID+1)
-	}
-	return id
+// foresee asks the planner for a job that is not there.
+func (s *Server) foresee(ctx context.Context, view state.Viewer, spec *job.Spec) (*sched.Answer, error) {
+	class, waiting := view.Asked(spec)
+	return s.probe(ctx, view, s.Now().UnixMilli(), sched.Ask{Class: class, Waiting: waiting})
 }
 
-// earliest finds the first moment at which the planner starts the job.
-func earliest(view state.Viewer, spec *job.Spec, id uint32, now time.Time) (sched.Start, time.Time, bool) {
-	snap := *view.Sched()
-	snap.Nodes = slices.Clone(snap.Nodes)
-	for i := range snap.Nodes {
-		free := *snap.Nodes[i]
-		n := &free
-		snap.Nodes[i] = n
-		n.CPUUsed = slices.Clone(n.CPUUsed)
-		n.Gres = slices.Clone(n.Gres)
-		for k := range n.Gres {
-			n.Gres[k].Used = slices.Clone(n.Gres[k].Used)
+// late refuses a job that can never run, and one whose deadline the present plan does not meet.
+func (s *Server) late(spec *job.Spec, view state.Viewer, a *sched.Answer) *ctldpb.Refusal {
+	if a.Never {
+		return refusalOf("ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE", why(a))
+	}
+	x, err := spec.Extra()
+	if err != nil || x.Deadline == 0 {
+		return nil
+	}
+	if a.Start == 0 {
+		return refusalOf("ESLURM_INVALID_TIME_LIMIT", fmt.Sprintf("--deadline: no plan meets %s: %s", clock(x.Deadline), why(a)))
+	}
+	least := spec.TimeLimit
+	if spec.TimeMin > 0 {
+		least = spec.TimeMin
+	}
+	if p := view.Partition(a.Partition); p != nil && least == 0 {
+		if least = p.DefaultTime; least == 0 {
+			least = p.MaxTime
 		}
 	}
-	running := slices.Clone(snap.Running)
-	slices.SortStableFunc(running, func(a, b *sched.Running) int { return cmp.Compare(endOf(a), endOf(b)) })
-	one := *spec
-	one.Array, one.Hold, one.Begin, one.Dependency = "", false, 0, ""
-	at := max(now.UnixMilli(), spec.Begin)
-	// Few jobs: one after the other; many: in maxTries groups.
-	group := max(1, (len(running)+maxTries-1)/maxTries)
-	for {
-		snap.Running = running
-		snap.Classes = []*sched.Class{{Key: "test", Mixed: true, Spec: &one, Count: 1, Waiting: just(sched.Waiting{
-			JobID: id, Priority: 1, Submit: at, Time: spec.TimeLimit, TimeMin: spec.TimeMin, Limit: -1,
-		})}}
-		if plan := sched.Plan(&snap, at, sched.Policy{MaxStarts: 1}); len(plan.Starts) > 0 {
-			return plan.Starts[0], time.UnixMilli(at), true
-		}
-		if len(running) == 0 {
-			return sched.Start{}, time.Time{}, false
-		}
-		for range min(group, len(running)) {
-			free(&snap, running[0])
-			end := endOf(running[0])
-			if end == never {
-				end = now.AddDate(1, 0, 0).UnixMilli() // as Slurm: a job without a limit is taken to run for a year
-			}
-			at = max(at, end)
-			running = running[1:]
-		}
+	switch {
+	case least <= 0:
+		return refusalOf("ESLURM_INVALID_TIME_LIMIT", "--deadline: a job without a time limit ends by none; give it one with --time")
+	case a.Start+least > x.Deadline:
+		return refusalOf("ESLURM_INVALID_TIME_LIMIT", fmt.Sprintf("--deadline: by the present plan the job starts at %s and ends at %s at the earliest, its deadline is %s",
+			clock(a.Start), clock(a.Start+least), clock(x.Deadline)))
 	}
+	return nil
 }
 
-const never = int64(1) << 62
+// planned are the rare options that make a job's admission the planner's question: a deadline, and shapes that single
+// nodes say nothing of.
+var planned = []string{job.OptDeadline, job.OptSwitches, job.OptContiguous, job.OptSegment}
 
-func endOf(r *sched.Running) int64 {
-	if r.End <= 0 {
-		return never
+// admitPlanned asks the planner for a job whose admission is its question.
+func (s *Server) admitPlanned(ctx context.Context, view state.Viewer, spec *job.Spec) (*ctldpb.Refusal, error) {
+	if view.Feature() < state.FeatureSched || !isPlanned(spec) {
+		return nil, nil
 	}
-	return r.End
+	a, err := s.foresee(ctx, view, spec)
+	if err != nil {
+		return nil, err
+	}
+	return s.late(spec, view, a), nil
 }
 
-func just(w sched.Waiting) iter.Seq[sched.Waiting] {
-	return func(yield func(sched.Waiting) bool) { yield(w) }
-}
-
-// free gives back on the copy what a run holds.
-func free(snap *sched.Snapshot, r *sched.Running) {
-	for _, a := range r.Allocs {
-		i := slices.IndexFunc(snap.Nodes, func(n *sched.Node) bool { return n.Name == a.Node })
-		if i < 0 {
-			continue
-		}
-		n := snap.Nodes[i]
-		n.FreeCPUs = min(n.FreeCPUs+a.CPUs, n.CPUs)
-		n.FreeMem = min(n.FreeMem+a.Mem, n.Mem)
-		if r.Exclusive {
-			n.Excl = false
-		}
-		for _, id := range a.CPUIDs {
-			if int(id) < len(n.CPUUsed) {
-				n.CPUUsed[id] = false
-			}
-		}
-		n.Busy = n.FreeCPUs < n.CPUs
-		for _, g := range a.Gres {
-			freeGres(n, g)
-		}
+// isPlanned tells whether a job's admission is the planner's question. Features that so many nodes must have, or all
+// of them the same, are of that kind too.
+func isPlanned(spec *job.Spec) bool {
+	if strings.ContainsAny(spec.Constraint, "[*") {
+		return true
 	}
-}
-
-func freeGres(n *sched.Node, g job.GresAlloc) {
-	for k := range n.Gres {
-		have := &n.Gres[k]
-		if have.Name != g.Name || have.Type != g.Type {
-			continue
-		}
-		have.Taken -= min(have.Taken, g.Count)
-		for _, at := range g.Index {
-			if int(at) < len(have.Used) {
-				have.Used[at] = false
-			}
-		}
-	}
+	return slices.ContainsFunc(spec.Rare, func(o job.Option) bool { return slices.Contains(planned, o.Name) })
 }

@@ -87,7 +87,8 @@ func (s *Server) UpdateJob(ctx context.Context, req *ctldpb.UpdateJobRequest) (*
 func (s *Server) resolveTimes(in map[string]string) (map[string]string, error) {
 	out := make(map[string]string, len(in))
 	for key, value := range in {
-		if k := strings.ToLower(key); k == "starttime" || k == "eligibletime" || k == "begintime" {
+		switch strings.ToLower(key) {
+		case "starttime", "eligibletime", "begintime", "deadline", "checkpoint":
 			at, err := job.ParseInstant(value, s.Now())
 			if err != nil {
 				return nil, refuse("ESLURM_INVALID_TIME_VALUE", fmt.Sprintf("%s=%s: %v", key, value, err))
