@@ -7,7 +7,6 @@ import (
 
 // leaf is what a leaf switch or base block has for the shape; a node that no line names is one by itself.
 type leaf struct {
-	id    int32 // less than 0: a node that no line names, by itself
 	cells []cell
 	tasks uint64
 	named bool
