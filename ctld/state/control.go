@@ -165,11 +165,13 @@ func (t *Tx) top(x target, c Caller) *Refusal {
 	}
 	highest := int64(0)
 	for other := range t.OfUser(x.job.Spec.UID) {
-		if isWaiting(other) && other.ID != x.job.ID && other.Partition == x.job.Partition {
+		if isWaiting(other) && other.ID != x.job.ID && other.Partition == x.job.Partition && (other.Fixed || t.feature < FeatureSched) {
 			highest = max(highest, other.Priority)
 		}
 	}
-	if highest < x.job.Priority {
+	if t.feature >= FeatureSched {
+		highest = max(highest, x.job.Priority, basePriority-1) // above what is worked out for jobs that nobody has set
+	} else if highest < x.job.Priority {
 		return nil
 	}
 	old, j, r := t.part(x)

@@ -120,7 +120,10 @@ func (t *Tx) mayBecome(j *Job, spec *job.Spec) *Refusal {
 	if bytes.Equal(appendRanked(nil, &now), appendRanked(nil, &next)) {
 		return nil
 	}
-	return t.readmit(spec, 0)
+	if r := t.readmit(spec, 0); r != nil {
+		return r
+	}
+	return t.mayMeetDeadline(spec, t.now)
 }
 
 // maxNice bounds --nice, as Slurm's.
