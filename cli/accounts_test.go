@@ -121,6 +121,7 @@ func TestAccountsGrammar(t *testing.T) {
 		{"-i delete user where user=bob cluster=lab", "delete user [name=bob] []"},
 		{"-i modify account where account=physics set GrpSubmit=4", "modify account [name=physics] [grpsubmitjobs=4]"},
 		{"-i remove user name=bob account=x", "delete user [name=bob account=x] []"},
+		{"-i add qos q set grpwall=1", "add qos [] [name=q grpwall=1]"},
 		{"-i delete qos high", "delete qos [name=high] []"},
 		{"-i add coordinator account=x names=bob", "add coordinator [] [account=x name=bob]"},
 	} {

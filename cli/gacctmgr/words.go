@@ -162,8 +162,8 @@ func (e *entity) parse(verb string, args []string) (*command, error) {
 			setting = false
 			continue
 		case low == "set":
-			if verb != "modify" {
-				return nil, fmt.Errorf("Unknown option: set\nit belongs to modify")
+			if verb != "modify" && verb != "add" {
+				return nil, fmt.Errorf("Unknown option: set\nit belongs to modify and add")
 			}
 			setting = true
 			continue
