@@ -24,6 +24,10 @@ func (s *Shape) sideBySide(c *Candidates, cells []cell, g goal) []cell {
 func (s *Shape) row(c *Candidates, cells []cell, g goal) []cell {
 	var best []cell
 	gap := 0
+	ideal := max(g.least, 1)
+	if s.wide() {
+		ideal = s.widest(g)
+	}
 	for from := 0; from < len(cells); {
 		end := from + 1
 		for end < len(cells) && cells[end].node == cells[end-1].node+1 {
@@ -37,6 +41,9 @@ func (s *Shape) row(c *Candidates, cells []cell, g goal) []cell {
 			}
 			if got != nil && better {
 				best, gap = got, end-from
+			}
+			if len(got) == ideal {
+				break // none in this gap is better
 			}
 		}
 		from = end
@@ -57,6 +64,9 @@ func (s *Shape) rowAt(c *Candidates, cells []cell, g goal) []cell {
 	}
 	if most = min(most, len(cells)); most < g.least {
 		return nil
+	}
+	if g.tasks == 0 && need == 0 && len(s.required) == 0 && s.bound(c) == 0 && s.wide() {
+		return cells[:most]
 	}
 	rank, total, named := 0, uint64(0), len(s.required)
 	bound, leaves := s.bound(c), []int32(nil)

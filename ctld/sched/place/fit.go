@@ -183,9 +183,14 @@ func (s *Shape) Least() Least {
 	if s.tasks == 0 && !s.over {
 		tasks = max(s.perNode, 1)
 	}
-	l := Least{CPUs: max(tasks*s.cpus, s.minCPUs), Mem: s.memNode, Gres: s.gres}
+	l := Least{CPUs: s.leastCPUs(tasks), Mem: s.memNode, Gres: s.gres}
 	if s.memCPU > 0 {
 		l.Mem = s.memCPU * int64(l.CPUs)
 	}
 	return l
+}
+
+// leastCPUs is how many CPUs so many tasks need on a node, whatever the node is.
+func (s *Shape) leastCPUs(tasks uint32) uint32 {
+	return max(uint32(min(uint64(tasks)*uint64(s.cpus), 1<<32-1)), s.minCPUs)
 }

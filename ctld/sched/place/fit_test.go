@@ -18,9 +18,12 @@ func host() *Node {
 		FreeCPUs: 8, FreeMem: 16 * gib, Gres: []Gres{{Name: "gpu", Type: "a100", Total: 2}, {Name: "gpu", Type: "h100", Total: 2}}}
 }
 
-func compile(t testing.TB, spec job.Spec, x job.Extra, lim Limits) *Shape {
+func compile(t interface {
+	Helper()
+	Fatal(...any)
+}, spec job.Spec, x job.Extra, lim Limits) *Shape {
 	t.Helper()
-	s, wrong := Compile(&spec, &x, lim, nil, func(name string) (int, bool) { return 0, name == "n0" })
+	s, wrong := Compile(&spec, &x, lim, nil, func(name string) (int, bool) { return int(name[1] - '0'), name == "n0" || name == "n1" })
 	if wrong != "" {
 		t.Fatal(wrong)
 	}
@@ -128,6 +131,8 @@ func TestSuits(t *testing.T) {
 		{"other feature", job.Spec{Constraint: "b"}, job.Extra{}, LackFeatures},
 		{"too large", job.Spec{CPUsPerTask: 9}, job.Extra{}, LackSize},
 		{"too much memory", job.Spec{MemPerNode: 17 * gib}, job.Extra{}, LackSize},
+		{"another node is named", job.Spec{NodeList: "n1"}, job.Extra{}, LackAllowed},
+		{"another node is named beside", job.Spec{NodeList: "n1", MinNodes: 2, MaxNodes: 2}, job.Extra{}, 0},
 		{"preference is none", job.Spec{}, job.Extra{Prefer: "b"}, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -234,6 +239,43 @@ func TestNeverTooMuch(t *testing.T) {
 		r.More(n, &a)
 		if r.CPUs != before.CPUs || r.Mem != before.Mem || !slices.Equal(r.Gres, before.Gres) || r.Runs != before.Runs {
 			t.Fatalf("%+v, was %+v", r, before)
+		}
+	})
+}
+
+// TestMoreRoomFitsMore: preemption and the search for the earliest start rest on it.
+func TestMoreRoomFitsMore(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := host()
+		spec := job.Spec{UID: 3, NTasks: uint32(rapid.IntRange(0, 9).Draw(t, "n")), CPUsPerTask: uint32(rapid.IntRange(1, 3).Draw(t, "c")),
+			MemPerNode: rapid.SampledFrom([]int64{0, gib, job.WholeNode}).Draw(t, "mem"), MinCPUsPerNode: uint32(rapid.IntRange(0, 3).Draw(t, "mincpus")),
+			Gres: rapid.SampledFrom([]string{"", "gpu:1", "gpu:a100:1,gpu:1"}).Draw(t, "gres"), Exclusive: rapid.IntRange(0, 4).Draw(t, "exclusive") == 0}
+		x := job.Extra{Exclusive: rapid.SampledFrom([]string{"", "user"}).Draw(t, "user"), Overcommit: rapid.IntRange(0, 4).Draw(t, "O") == 0}
+		s := compile(t, spec, x, Limits{MaxMemPerCPU: rapid.Int64Range(0, 3).Draw(t, "MaxMemPerCPU") * gib})
+		r := WholeRoom(n)
+		var held []job.NodeAlloc
+		for range rapid.IntRange(0, 4).Draw(t, "runs") {
+			a := job.NodeAlloc{CPUs: uint32(rapid.IntRange(0, 3).Draw(t, "cpus")), Mem: rapid.Int64Range(0, 5).Draw(t, "memory") * gib}
+			if rapid.Bool().Draw(t, "gpu") {
+				a.Gres = []job.GresAlloc{{Name: "gpu", Type: rapid.SampledFrom([]string{"a100", "h100"}).Draw(t, "type"), Count: 1}}
+			}
+			if !within(n, &r, &a) {
+				continue
+			}
+			r.Less(n, &a, Tenant{UID: uint32(rapid.IntRange(2, 3).Draw(t, "uid")), User: rapid.IntRange(0, 4).Draw(t, "own") == 0})
+			held = append(held, a)
+		}
+		was := s.Fit(n, &r)
+		for i := range held {
+			r.More(n, &held[i])
+			now := s.Fit(n, &r)
+			if now < was {
+				t.Fatalf("%d tasks fit after %d did, in %+v", now, was, r)
+			}
+			was = now
+		}
+		if whole := WholeRoom(n); !slices.Equal(r.Gres, whole.Gres) || r.CPUs != whole.CPUs || r.Mem != whole.Mem {
+			t.Fatalf("%+v is left", r)
 		}
 	})
 }

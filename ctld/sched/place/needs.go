@@ -20,12 +20,12 @@ func (s *Shape) Needs() string {
 		tasks = 1
 	}
 	together := s.tasks > 1 && s.maxNodes != 1 && s.perNode == 0 && !s.over
-	parts := []string{plural(int(max(tasks*s.cpus, s.minCPUs)), "CPU")}
+	parts := []string{plural(int(s.leastCPUs(tasks)), "CPU")}
 	switch {
 	case s.exclusive:
 		parts = []string{"all CPUs"}
 	case together:
-		parts = []string{plural(int(s.tasks*s.cpus), "CPU")}
+		parts = []string{plural(int(s.tasks)*int(s.cpus), "CPU")}
 	}
 	switch {
 	case s.memNode == job.WholeNode:

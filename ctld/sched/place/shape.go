@@ -94,6 +94,9 @@ func Compile(spec *job.Spec, x *job.Extra, lim Limits, avoid []string, at func(n
 	if wrong := s.constrain(spec); wrong != "" {
 		return nil, wrong
 	}
+	if len(s.required) > 0 && len(s.required) >= s.maxNodes {
+		s.within = s.required // no other node is of use
+	}
 	return s, s.segments()
 }
 
