@@ -2,7 +2,10 @@ package leader
 
 import (
 	"context"
+	"slices"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/tensorgrid/tensorgrid/api/logpb"
 	"github.com/tensorgrid/tensorgrid/ctld/fsm"
@@ -62,7 +65,7 @@ func (l *Leader) raise(ctx context.Context) bool {
 // take all of it before. That changes nothing else where the file is the one that the state has.
 func (l *Leader) complete(ctx context.Context) {
 	next, view := SetConfig(l.Config()), l.Log.View()
-	if have := view.Config(); have == nil || have.Digest != next.Digest || !lacksLeases(view, next) {
+	if have := view.Config(); have == nil || have.Digest != next.Digest || !lacksLater(view, next) {
 		return // reconfigure brings it, or it is there
 	}
 	for {
@@ -73,23 +76,39 @@ func (l *Leader) complete(ctx context.Context) {
 	}
 }
 
-// lacksLeases tells whether the state has other leases of partitions than the file.
-func lacksLeases(view state.Viewer, file *logpb.SetConfig) bool {
+// lacksLater tells whether the state has other leases of partitions than the file, or else of what a level above the
+// first brought to a configuration and the present one takes.
+func lacksLater(view state.Viewer, file *logpb.SetConfig) bool {
 	v, ok := view.(interface {
 		File() ([]state.NodeConfig, []state.Partition)
 	})
 	if !ok {
 		return false
 	}
-	_, parts := v.File()
-	lease := make(map[string]int64, len(parts))
-	for i := range parts {
-		lease[parts[i].Name] = parts[i].JobLease
+	nodes, parts := v.File()
+	have := fsm.ConfigToLog(view.Config(), nodes, parts)
+	takes := view.Feature() >= state.FeatureSched
+	if have.Sched == nil {
+		have.Sched = &logpb.ConfigSched{}
+	}
+	if takes && file.Sched != nil && !proto.Equal(have.Sched, file.Sched) {
+		return true
+	}
+	known := make(map[string]*logpb.ConfigPartition, len(parts))
+	for _, p := range have.Partitions {
+		known[p.Name] = p
 	}
 	for _, p := range file.Partitions {
-		if have, known := lease[p.Name]; known && have != p.JobLeaseMs {
+		if h := known[p.Name]; h != nil && (h.JobLeaseMs != p.JobLeaseMs || takes && !sameLater(h, p)) {
 			return true
 		}
 	}
 	return false
+}
+
+// sameLater tells whether two partitions say the same of what FeatureSched brought.
+func sameLater(a, b *logpb.ConfigPartition) bool {
+	return a.Qos == b.Qos && slices.Equal(a.DenyQos, b.DenyQos) && a.PreemptMode == b.PreemptMode && a.GraceMs == b.GraceMs &&
+		slices.Equal(a.TresBillingWeights, b.TresBillingWeights) && a.ExclusiveUser == b.ExclusiveUser && a.Lln == b.Lln &&
+		a.MaxCpusPerNode == b.MaxCpusPerNode && a.ReqResv == b.ReqResv
 }

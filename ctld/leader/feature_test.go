@@ -81,6 +81,7 @@ func TestSuccessorCompletesTheLevel(t *testing.T) {
 	inBench(t, func(b *bench) {
 		b.deps = func(d *Deps) { d.Peers = &peers{} }
 		b.cfg.Partitions[0].JobLease = conf.Lease(5000)
+		b.cfg.Partitions[0].LLN, b.cfg.PriorityWeightAge, b.cfg.Licenses = true, 1000, []string{"matlab:3"}
 		l, r := b.lead("c1")
 		b.apply(&logpb.Command{Of: &logpb.Command_RaiseFeature{RaiseFeature: &logpb.RaiseFeature{Level: fsm.Version}}})
 		r.lose()
@@ -91,6 +92,9 @@ func TestSuccessorCompletesTheLevel(t *testing.T) {
 		time.Sleep(2 * featureInterval)
 		if lease := l.Log.View().Partition("main").JobLease; lease != 5000 {
 			t.Errorf("JobLease of the partition is %d", lease)
+		}
+		if v := l.Log.View(); !v.Partition("main").LLN || v.Config().Sched.WeightAge != 1000 || len(v.Config().Sched.Licenses) != 1 {
+			t.Errorf("what level 3 brought is not in the state: %+v", v.Config().Sched)
 		}
 		configs := func() int {
 			return b.log.count(func(c *logpb.Command) bool { return c.GetSetConfig() != nil })

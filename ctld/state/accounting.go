@@ -117,22 +117,22 @@ func (t *tables) mayChange(c *accounting.Change, by Caller) *Refusal {
 	if c.Entity != "account" && c.Entity != "user" {
 		return denied("changing " + c.Entity + " is for operators")
 	}
-	accounts := accountsOf(c)
-	if c.Verb == "add" && c.Entity == "account" && !slices.ContainsFunc(c.Set, func(s accounting.Clause) bool { return s.Name == "parent" }) &&
-		!slices.ContainsFunc(c.Where, func(s accounting.Clause) bool { return s.Name == "parent" }) {
+	words := slices.Concat(c.Where, c.Set)
+	for _, w := range words {
+		if name := strings.ToLower(w.Name); name == "adminlevel" || name == "coordinators" {
+			return denied("changing " + name + " is for operators")
+		}
+	}
+	if c.Verb == "add" && c.Entity == "account" && !slices.ContainsFunc(words, func(w accounting.Clause) bool { return strings.EqualFold(w.Name, "parent") }) {
 		return denied("a coordinator adds an account below one of his (parent=)")
 	}
+	accounts := accountsOf(c)
 	if len(accounts) == 0 {
 		return denied("a coordinator names the accounts (account=) that he changes something in")
 	}
 	for _, name := range accounts {
 		if !t.db.MayAdmin(by.User, name) {
 			return denied(fmt.Sprintf("%s is no coordinator of account %q", by.User, name))
-		}
-	}
-	for _, s := range c.Set {
-		if s.Name == "adminlevel" || s.Name == "coordinators" {
-			return denied("changing " + s.Name + " is for operators")
 		}
 	}
 	return nil
@@ -144,18 +144,22 @@ func own(c *accounting.Change, by Caller) bool {
 		len(c.Set) == 1 && c.Set[0].Name == "defaultaccount"
 }
 
-// accountsOf are the accounts that a command changes something in.
+// accountsOf are the accounts that a command changes something in, whatever word it has for them: of accounts that are
+// changed their own names, of those that are added their parents.
 func accountsOf(c *accounting.Change) (names []string) {
 	for i, list := range [][]accounting.Clause{c.Where, c.Set} {
 		for _, w := range list {
-			in := w.Name == "account" || w.Name == "accounts" || w.Name == "parent"
-			if c.Entity == "account" && c.Verb != "add" && i == 0 {
-				in = in || w.Name == "name" || w.Name == "names"
+			name, value := strings.ToLower(w.Name), w.Value
+			if w.Op == "" && value == "" {
+				name, value = "name", w.Name // a word alone
 			}
-			if in {
-				names = append(names, strings.Split(w.Value, ",")...)
+			in := slices.Contains([]string{"account", "accounts", "acct"}, name) && (c.Entity == "user" || c.Verb != "add") || name == "parent"
+			if in || c.Entity == "account" && c.Verb != "add" && i == 0 && (name == "name" || name == "names") {
+				for one := range strings.SplitSeq(value, ",") {
+					names = append(names, strings.ToLower(strings.TrimSpace(one)))
+				}
 			}
 		}
 	}
-	return slices.Compact(names)
+	return names
 }

@@ -109,6 +109,8 @@ func (t *Tx) nextOf(r *reserved) int64 {
 	switch {
 	case !ok:
 		return t.now
+	case r.plan.Has("TIME_FLOAT"):
+		return 0 // it stays as far away as it is
 	case from > t.now:
 		return from
 	case r.plan.PurgeAfter > 0 && t.jobsIn(r.plan.Name) == 0:
@@ -312,19 +314,24 @@ func (t *Tx) withoutReservation(old, j *Job, r *reserved, why string) {
 	t.put(old, j)
 }
 
-// expire does what the time of an entry brings for reservations.
-func (t *Tx) expire() {
+// expire does what the time of an entry brings for reservations; before is what it was until then. That something may be
+// due (wake) is only a hint: a replica that came by a snapshot may have another.
+func (t *Tx) expire(before int64) {
 	if t.reserved.wake == 0 || t.now < t.reserved.wake {
 		return
 	}
+	changed := false
 	for _, r := range t.reserved.list {
 		_, _, ok := r.plan.At(t.now)
 		unused := r.active(t.now) && t.jobsIn(r.plan.Name) == 0 && r.purges(t.now) > 0 && t.now >= r.purges(t.now)
-		if !ok || unused {
+		if changed = changed || r.active(before) != r.active(t.now); !ok || unused {
 			t.endReservation(r.plan.Name, fmt.Sprintf("Reservation %s is over", r.plan.Name))
 		}
 	}
-	t.setReservations(t.reserved.list)
+	usage, capacity := t.usage, t.capacity
+	if t.setReservations(t.reserved.list); !changed {
+		t.usage, t.capacity = usage, capacity
+	}
 }
 
 // reservationsOf are the reservations that a specification names.

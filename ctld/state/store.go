@@ -84,9 +84,10 @@ func (s *Store) Apply(index uint64, stamped int64, f func(*Tx)) {
 	s.t.index = index
 	s.t.version++
 	s.private.entry++
+	before := s.t.time
 	s.t.time = max(s.t.time, stamped)
 	t := &Tx{tables: &s.t, private: &s.private, now: s.t.time}
-	t.expire()
+	t.expire(before)
 	f(t)
 }
 
