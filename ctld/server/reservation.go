@@ -144,6 +144,9 @@ func (s *Server) reservationTimes(set []accounting.Clause) ([]accounting.Clause,
 		if c.Name != "starttime" && c.Name != "endtime" {
 			continue
 		}
+		if len(c.Value) >= 10 && strings.Trim(c.Value, "0123456789") == "" {
+			continue // Unix ms, from a client that knows its zone
+		}
 		at, err := job.ParseInstant(c.Value, s.Now())
 		if err != nil {
 			return nil, refuse("ESLURM_INVALID_TIME_VALUE", fmt.Sprintf("%s=%s: %v", c.Name, c.Value, err))
