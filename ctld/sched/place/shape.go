@@ -262,14 +262,8 @@ func (s *Shape) Nodes() (least, most int) { return s.minNodes, s.maxNodes }
 // Required gives the positions of the nodes that must be among those chosen, ascending. It is not to be changed.
 func (s *Shape) Required() []int { return s.required }
 
-// Features is the constraint on nodes, nil when there is none.
-func (s *Shape) Features() *partitions.Feature { return s.features }
-
 // Exclusive tells that the shape takes whole nodes.
 func (s *Shape) Exclusive() bool { return s.exclusive }
-
-// Switches is the most leaf switches that the job may span until its wait for them is over; 0 = any.
-func (s *Shape) Switches() int { return s.switches }
 
 // Without is the shape without its constraint: it tells whether features are what is missing.
 func (s *Shape) Without() *Shape {

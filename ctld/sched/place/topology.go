@@ -21,10 +21,10 @@ const noLeaf = -1
 // Topology tells which nodes are near each other. Its leaves are leaf switches or base blocks. It is immutable.
 type Topology struct {
 	block  bool
-	names  []string // of leaves
-	leaf   []int32  // by node
-	first  int      // nodes of a base block, by BlockSizes; 0 = not told
-	groups []group  // sets of leaves, the nearest first
+	count  int     // of leaves
+	leaf   []int32 // by node
+	first  int     // nodes of a base block, by BlockSizes; 0 = not told
+	groups []group // sets of leaves, the nearest first
 }
 
 // group is some leaves that are nearer to each other than to others: all below one switch, or the
@@ -52,8 +52,8 @@ func NewTopology(kind string, switches []Switch, blockSizes []uint32, at func(na
 		if err != nil {
 			continue // the configuration has refused it
 		}
-		id := int32(len(t.names))
-		t.names = append(t.names, switches[i].Name)
+		id := int32(t.count)
+		t.count++
 		leafOf[switches[i].Name] = id
 		for _, name := range names {
 			if n, ok := at(name); ok {
@@ -79,7 +79,7 @@ func (t *Topology) put(node int, id int32) {
 }
 
 // Leaves is how many leaf switches or base blocks there are.
-func (t *Topology) Leaves() int { return len(t.names) }
+func (t *Topology) Leaves() int { return t.count }
 
 // Leaf gives the number of the leaf switch or base block that a node is at; -1 when it is at none.
 func (t *Topology) Leaf(node int) int {
@@ -88,12 +88,6 @@ func (t *Topology) Leaf(node int) int {
 	}
 	return int(t.leaf[node])
 }
-
-// LeafName is the name of a leaf.
-func (t *Topology) LeafName(leaf int) string { return t.names[leaf] }
-
-// Block tells that the leaves are blocks.
-func (t *Topology) Block() bool { return t != nil && t.block }
 
 // tree finds the leaves below each switch, the lowest switches first.
 func (t *Topology) tree(switches []Switch, leafOf map[string]int32) {
@@ -140,9 +134,9 @@ func (t *Topology) blocks(sizes []uint32) {
 		if each < 2 {
 			continue
 		}
-		for from := 0; from < len(t.names); from += each {
+		for from := 0; from < t.count; from += each {
 			g := group{height: h, nodes: each * t.first}
-			for id := from; id < min(from+each, len(t.names)); id++ {
+			for id := from; id < min(from+each, t.count); id++ {
 				g.leaves = append(g.leaves, int32(id))
 			}
 			t.groups = append(t.groups, g)
