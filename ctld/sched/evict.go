@@ -214,7 +214,7 @@ func (r *round) push(l *lane, limit int64, runs []*Running, victims []preempt.Vi
 			}
 		}
 	}
-	h := &hold{job: l.head.JobID, part: l.part, at: gone, end: endAfter(gone, limit), by: l.tenant(), inRound: true, licenses: l.extra.Licenses}
+	h := &hold{job: l.head.JobID, part: l.part, at: gone, end: endAfter(gone, limit), by: l.tenant(), licenses: l.extra.Licenses}
 	for _, k := range picks {
 		h.nodes = append(h.nodes, k.Node)
 		h.allocs = append(h.allocs, l.fit.shape.Demand(r.s.Nodes[k.Node], rooms[k.Node], k.Tasks))

@@ -137,9 +137,6 @@ func (r *round) behindWhom(l *lane) string {
 func (r *round) shortage(l *lane) string {
 	limit, _ := r.limit(l)
 	text := "needs " + l.fit.shape.Needs() + "; "
-	if name := r.missingLicense(l, limit); name != "" {
-		return text + "license " + name + " is in use"
-	}
 	t := r.tally(l, limit)
 	have := "have the CPUs"
 	if l.fit.shape.Exclusive() {
@@ -161,6 +158,15 @@ func (r *round) shortage(l *lane) string {
 	return text
 }
 
+// lacks is the verdict on a lane's best job that waits for what is in use.
+func (r *round) lacks(l *lane) verdict {
+	limit, _ := r.limit(l)
+	if name := r.missingLicense(l, limit); name != "" {
+		return verdict{rank: rankResources, reason: job.ReasonLicenses, detail: "license " + name + " is in use"}
+	}
+	return verdict{rank: rankResources, reason: job.ReasonResources, detail: r.shortage(l)}
+}
+
 // tally counts what nodes have for a lane.
 type tally struct {
 	cpus, mem, all, reserved int
@@ -175,8 +181,11 @@ func (r *round) tally(l *lane, limit int64) tally {
 		t.gres = g[0].Name
 	}
 	to := endAfter(r.now, limit)
-	for _, n := range l.fit.order {
+	for _, n := range l.fit.named() {
 		node := r.s.Nodes[n]
+		if l.fit.places[n] < 0 {
+			continue
+		}
 		if !node.Up {
 			t.down++
 			continue

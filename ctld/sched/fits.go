@@ -146,6 +146,14 @@ func (p *Planner) fit(f *fitted, n int, room *place.Room) uint32 {
 	return f.shape.Fit(p.nodes[n], room)
 }
 
+// named is the nodes that come into question where one node does: the one that was named, or all that suit.
+func (f *fitted) named() []int {
+	if list := f.shape.Required(); len(list) > 0 && len(list) >= f.most {
+		return list
+	}
+	return f.order
+}
+
 // hopeless tells at once that the shape does not fit now.
 func (f *fitted) hopeless() bool { return f.count < max(f.least, 1) || f.sum < f.tasks }
 

@@ -28,7 +28,9 @@ type hold struct {
 	licenses []job.License
 	by       place.Tenant
 	promised bool
-	inRound  bool // made in this round
+	due      bool // its time has come: its job may start although it will end later than was kept for it
+	tight    bool // what it takes is not all there: something runs longer than it should
+	wide     bool // of a deadline: it does not count among the promises of its partition
 }
 
 // endAfter is when a run with this limit ends that starts at a time.
@@ -60,7 +62,7 @@ func (r *round) release(h *hold) {
 	for i, n := range h.nodes {
 		r.holds[n] = slices.DeleteFunc(r.holds[n], func(o *hold) bool { return o == h })
 		if t := r.drawn(n); t != nil {
-			if h.by.Exclusive || h.by.User {
+			if h.by.Exclusive || h.by.User || h.tight {
 				r.p.scratch.drawn[n] = 0 // what such a run shuts is not given back step by step
 				continue
 			}
@@ -123,6 +125,9 @@ func (r *round) avail(l *lane, n int, to int64) uint32 {
 	}
 	if len(r.holds[n]) == 0 {
 		return t
+	}
+	if l.slot > 0 {
+		to = min(to, l.slot)
 	}
 	if r.pol.StrictEnd && to < never {
 		to++
@@ -375,8 +380,8 @@ func (r *round) earliestOne(l *lane, from, limit, until int64) (int64, []place.P
 	}
 	for tries := 0; tries < 64; tries++ {
 		best, on = until, -1
-		for _, n := range l.fit.order {
-			if !r.s.Nodes[n].Up {
+		for _, n := range l.fit.named() {
+			if !r.s.Nodes[n].Up || l.fit.places[n] < 0 {
 				continue
 			}
 			at, ok := int64(0), false
@@ -476,10 +481,8 @@ func (r *round) roomAt(n int, from, to int64) *place.Room {
 
 // reserve makes the hold of a lane's best job at a time on the nodes picked.
 func (r *round) reserve(l *lane, at, limit int64, picks []place.Pick) *hold {
-	h := &hold{job: l.head.JobID, part: l.part, at: at, end: endAfter(at, limit), by: l.tenant(), inRound: true}
-	if l.extra != nil {
-		h.licenses = l.extra.Licenses
-	}
+	h := &hold{job: l.head.JobID, part: l.part, at: at, end: endAfter(at, limit), by: l.tenant(), wide: l.extra.Deadline > 0,
+		licenses: l.extra.Licenses}
 	for _, k := range picks {
 		room := r.roomAt(k.Node, at, h.end)
 		h.nodes = append(h.nodes, k.Node)

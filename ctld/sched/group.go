@@ -173,7 +173,7 @@ func (r *round) waitTogether(g *group) {
 		if part.blocked == 0 {
 			part.blocked = l.head.JobID
 		}
-		v := verdict{rank: rankResources, reason: job.ReasonResources, detail: r.shortage(l)}
+		v := r.lacks(l)
 		if kept != nil {
 			part.promises++
 			r.promise(l, kept[i])

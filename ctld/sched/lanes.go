@@ -33,6 +33,7 @@ type lane struct {
 	looked  bool
 	late    bool // it is looked at behind a job that waits
 	skips   int
+	slot    int64 // end of what was kept for its best job, whose time has come; 0 = none
 	tooLong int64 // a limit that would delay a reserved start; 0 = none seen
 	open    []*access
 	access  *access
@@ -92,6 +93,10 @@ func (r *round) sticky(a, b *lane) int {
 
 // behindOrder is the order in which jobs behind one that waits are looked at.
 func (r *round) behindOrder(a, b *lane) int {
+	if r.pol.Backfill == BackfillSubmission {
+		return cmp.Or(cmp.Compare(r.s.Partitions[b.part].Tier, r.s.Partitions[a.part].Tier), cmp.Compare(a.head.Submit, b.head.Submit),
+			cmp.Compare(a.head.JobID, b.head.JobID), cmp.Compare(a.part, b.part))
+	}
 	if r.pol.Backfill == BackfillShortest {
 		if c := cmp.Or(cmp.Compare(r.s.Partitions[b.part].Tier, r.s.Partitions[a.part].Tier),
 			cmp.Compare(r.length(a), r.length(b))); c != 0 {
@@ -128,8 +133,8 @@ func (r *round) rank() *lanes {
 	q := &lanes{r: r, less: r.order}
 	for i, c := range r.s.Classes {
 		where := r.partitionsOf(c.Spec)
-		var taken map[uint32]int
-		if len(where) > 1 {
+		taken := r.taken[c.Key] // what those with promises have started
+		if len(where) > 1 && taken == nil {
 			taken = map[uint32]int{}
 		}
 		if len(where) == 0 {
@@ -142,7 +147,7 @@ func (r *round) rank() *lanes {
 				continue
 			}
 			l := &lane{class: i, c: c, part: part, taken: taken, extra: c.Extra}
-			if r.ready(l) {
+			if r.ready(l) && r.next(l) {
 				q.queue = append(q.queue, l)
 			}
 		}
@@ -151,7 +156,7 @@ func (r *round) rank() *lanes {
 	return q
 }
 
-// ready finds the best job of a new lane and what ranks it. It is false when the lane has none.
+// ready works out what ranks and admits the jobs of a new lane. It is false when none may run there.
 func (r *round) ready(l *lane) bool {
 	c := l.c
 	if l.extra == nil {
@@ -179,7 +184,7 @@ func (r *round) ready(l *lane) bool {
 	}
 	l.first = l.open[0].mine != nil
 	l.access = l.open[0]
-	return r.next(l)
+	return true
 }
 
 // ranked is the class of a lane as the ranking sees it.
@@ -366,6 +371,8 @@ func (r *round) eligible(l *lane, w *Waiting) bool {
 		return r.ask != nil && l.class == r.ask.class
 	case w.Tasks != nil && w.Limit == 0:
 		r.reason(w.JobID, job.ReasonArrayLimit, "", 0)
+	case w.Promise != nil && r.dealt[w.JobID]:
+		// It was looked at with those that hold a promise.
 	default:
 		return true
 	}

@@ -13,6 +13,9 @@ const (
 	BackfillPriority = "priority" // in the order of the queue
 	BackfillShortest = "shortest" // shortest run time first, equal ones in the order of the queue
 	BackfillOff      = "off"      // not at all
+
+	// BackfillSubmission looks at them in the order of submission, as some published replays do.
+	BackfillSubmission = "submission"
 )
 
 // Policy is what a site chooses. The zero value is usable: open mode, in the order of the queue.
@@ -79,10 +82,10 @@ func (p *Policy) word(name, value string) (err error) {
 	switch name {
 	case "backfill":
 		switch value {
-		case BackfillPriority, BackfillShortest, BackfillOff:
+		case BackfillPriority, BackfillShortest, BackfillOff, BackfillSubmission:
 			p.Backfill = value
 		default:
-			return fmt.Errorf("%q is none of priority, shortest, off", value)
+			return fmt.Errorf("%q is none of priority, shortest, submission, off", value)
 		}
 	case "bf_window":
 		if p.Window, err = job.ParseTimeLimit(value); err != nil {

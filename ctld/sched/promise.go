@@ -26,13 +26,16 @@ func (r *round) keepPromises() {
 	})
 	for _, w := range list {
 		c := r.classOf(w.Class)
-		if h := r.recall(c, w); h != nil {
-			r.keep(h)
-			if h.promised {
-				r.parts[h.part].promises++
-			}
-			r.wakeAt(h.at)
+		h := r.recall(c, w)
+		if h == nil {
+			r.broken[w.JobID] = w
+			continue
 		}
+		r.keep(h)
+		if !h.wide {
+			r.parts[h.part].promises++
+		}
+		r.wakeAt(h.at)
 	}
 }
 
@@ -77,9 +80,11 @@ func (r *round) recall(c *Class, w *Promised) *hold {
 	if l.fit.wrong != "" || len(l.open) == 0 {
 		return nil
 	}
-	at := max(w.Promise.Start, r.now)
-	h := &hold{job: w.JobID, part: part, at: at, end: endAfter(at, w.Promise.Limit), by: l.tenant(), promised: r.pol.Promises > 0 || l.extra.Deadline > 0,
-		licenses: l.extra.Licenses}
+	h := &hold{job: w.JobID, part: part, at: max(w.Promise.Start, r.now), end: endAfter(w.Promise.Start, w.Promise.Limit), by: l.tenant(),
+		due: w.Promise.Start <= r.now, promised: r.pol.Promises > 0 || l.extra.Deadline > 0, wide: l.extra.Deadline > 0, licenses: l.extra.Licenses}
+	if h.end <= h.at {
+		h.end = endAfter(h.at, w.Promise.Limit)
+	}
 	for i := range w.Promise.Nodes {
 		n, ok := r.p.names[w.Promise.Nodes[i].Node]
 		if !ok || l.fit.places[n] < 0 {
@@ -89,10 +94,6 @@ func (r *round) recall(c *Class, w *Promised) *hold {
 	}
 	if !slices.IsSorted(h.nodes) || len(h.nodes) == 0 {
 		return nil
-	}
-	late := at == r.now
-	if late { // it is due: what still runs there past its limit will be gone at any moment
-		h.at, h.end = r.now+1, endAfter(r.now+1, w.Promise.Limit)
 	}
 	for _, a := range l.open {
 		if r.stands(h, a) {
@@ -114,18 +115,26 @@ func (r *round) extraOf(c *Class) *job.Extra {
 	return &x
 }
 
-// stands tells whether the nodes of a hold have what it takes all the time that it takes it.
+// maxLate is how much longer than it should something may run on a promise's nodes before the promise counts as broken.
+const maxLate = 5 * 60_000
+
+// stands tells whether the nodes of a hold are there, and have what it takes. What runs a little longer than it should
+// makes a start late, it does not break the promise.
 func (r *round) stands(h *hold, a *access) bool {
+	from := h.at + min(maxLate, (h.end-h.at)/2)
 	for i, n := range h.nodes {
 		node := r.s.Nodes[n]
 		if !node.Up || !r.open(a, n, h.at, h.end) {
 			return false
 		}
-		if !holds(node, r.roomAt(n, h.at, h.end), &h.allocs[i], h.by) {
-			return false
+		if !holds(node, r.roomAt(n, max(h.at, r.now+1), h.end), &h.allocs[i], h.by) {
+			h.tight = true
+			if !holds(node, r.roomAt(n, max(from, r.now+1), h.end), &h.allocs[i], h.by) {
+				return h.due
+			}
 		}
 	}
-	return r.lics.have(h.licenses, h.at, h.end, a)
+	return r.lics.have(h.licenses, max(h.at, r.now+1), h.end, a) || h.due
 }
 
 // holds tells whether a room has what an allocation takes.
@@ -152,11 +161,6 @@ func (r *round) wait(q *lanes, l *lane) {
 		q.close(l)
 		return
 	}
-	if mine := r.held[l.head.JobID]; len(mine) > 0 {
-		r.improve(l, mine[0])
-		r.goOn(q, l)
-		return
-	}
 	if r.makeRoom(l) {
 		r.goOn(q, l)
 		return
@@ -170,12 +174,14 @@ func (r *round) wait(q *lanes, l *lane) {
 		return
 	}
 	part := &r.parts[l.part]
-	v := verdict{rank: rankResources, reason: job.ReasonResources, detail: r.shortage(l)}
+	v := r.lacks(l)
 	if part.blocked == 0 {
 		part.blocked = l.head.JobID
 	}
 	if h := r.book(l, afterward); h != nil {
-		part.promises++
+		if !h.wide {
+			part.promises++
+		}
 		r.keep(h)
 		r.promise(l, h)
 		r.told(&v, h)
@@ -233,27 +239,145 @@ func (r *round) promise(l *lane, h *hold) {
 		return
 	}
 	limit, _ := r.limit(l)
+	delete(r.broken, l.head.JobID)
 	r.out.Promises = append(r.out.Promises, PromiseChange{JobID: l.head.JobID, Revision: l.head.Revision,
 		Promise: &Promise{Start: h.at, Partition: r.s.Partitions[h.part].Name, Nodes: h.allocs, Limit: limit}})
 }
 
-// improve moves a promise to an earlier time where things have ended early. It is never moved to a later one.
-func (r *round) improve(l *lane, h *hold) {
+// leaders looks at the jobs that hold a promise before all others. In each partition the best-ranked of them that cannot
+// start is moved to an earlier time where things have ended early; it is never moved to a later one. The others keep
+// theirs where it is, and are only asked, in the order of backfill, whether they can start now.
+func (r *round) leaders() {
+	var list []*lane
+	for i := range r.s.Promised {
+		w := &r.s.Promised[i]
+		if len(r.held[w.JobID]) == 0 || w.HetSize > 1 || w.Tasks != nil && w.Limit == 0 {
+			continue
+		}
+		list = append(list, r.lanesOf(w)...)
+	}
+	slices.SortStableFunc(list, r.order)
+	led := make([]bool, len(r.parts))
+	var rest []*lane
+	for _, l := range list {
+		r.resume(l)
+		switch {
+		case l.spent() || r.parts[l.part].stopped:
+		case led[l.part]:
+			rest = append(rest, l)
+		case !r.beginPromised(l):
+			led[l.part] = r.lead(l)
+		}
+	}
+	slices.SortStableFunc(rest, r.behindOrder)
+	for _, l := range rest {
+		if !l.spent() && !r.beginPromised(l) {
+			r.keepsWaiting(l)
+		}
+	}
+}
+
+// lanesOf makes a lane for a job that holds a promise in each partition that it may run in.
+func (r *round) lanesOf(w *Promised) (list []*lane) {
+	c := r.classOf(w.Class)
+	if c == nil {
+		return nil
+	}
+	at := slices.Index(r.s.Classes, c)
+	if r.taken[c.Key] == nil {
+		r.taken[c.Key] = map[uint32]int{}
+	}
+	for _, part := range r.partitionsOf(c.Spec) {
+		l := &lane{class: at, c: c, part: part, extra: c.Extra, taken: r.taken[c.Key], late: true, looked: true, read: 1}
+		if _, ok := r.shut(part, c.Spec); ok && r.ready(l) {
+			r.head(l, w.Waiting)
+			list = append(list, l)
+		}
+	}
+	if len(list) > 0 {
+		r.dealt[w.JobID] = true
+	}
+	return list
+}
+
+// beginPromised starts a job that holds a promise, if it fits around all other promises. Of an array it is one task; the
+// others are looked at in the queue.
+func (r *round) beginPromised(l *lane) bool {
+	limit, ok := r.limit(l)
+	if !ok || len(r.out.Starts) >= r.maxStarts {
+		return false
+	}
+	if r.prepare(l, limit) != started {
+		return false
+	}
+	task := int64(-1)
+	if l.head.Tasks != nil {
+		task = int64(l.head.Tasks.Min())
+	}
+	if r.startOne(l, task, limit) != started {
+		return false
+	}
+	if task >= 0 {
+		delete(r.dealt, l.head.JobID)
+	}
+	return true
+}
+
+// lead deals with the best-ranked job of a partition that holds a promise and cannot start. It is false when the promise
+// is of another partition.
+func (r *round) lead(l *lane) bool {
+	mine := r.held[l.head.JobID]
+	if len(mine) == 0 || mine[0].part != l.part || l.fit == nil || l.fit.wrong != "" {
+		return false
+	}
+	h := mine[0]
 	part := &r.parts[l.part]
 	if part.blocked == 0 {
 		part.blocked = l.head.JobID
 	}
-	v := verdict{rank: rankResources, reason: job.ReasonResources}
-	if !r.pol.StickyHead && h.part == l.part && h.at > r.now+1 {
-		r.release(h)
+	r.release(h)
+	if r.makeRoom(l) {
+		return true
+	}
+	if !r.pol.StickyHead && !h.due {
 		if sooner := r.book(l, h.at); sooner != nil && sooner.at < h.at {
-			sooner.promised = h.promised
 			h = sooner
 			r.promise(l, h)
 		}
-		r.keep(h)
 	}
-	v.detail = r.shortage(l)
+	r.keep(h)
+	v := r.lacks(l)
 	r.told(&v, h)
 	r.note(l, v)
+	r.watch(l)
+	return true
+}
+
+// keepsWaiting is the verdict on a job that holds a promise and does not start.
+func (r *round) keepsWaiting(l *lane) {
+	mine := r.held[l.head.JobID]
+	if len(mine) == 0 || l.fit == nil || l.fit.wrong != "" {
+		return
+	}
+	v := verdict{rank: rankResources, reason: job.ReasonResources, detail: "needs " + l.fit.shape.Needs()}
+	r.told(&v, mine[0])
+	r.note(l, v)
+	r.watch(l)
+}
+
+// takeBroken takes promises back that do not stand and were not given anew.
+func (r *round) takeBroken() {
+	if len(r.broken) == 0 {
+		return
+	}
+	begun := map[uint32]bool{}
+	for i := range r.out.Starts {
+		begun[r.out.Starts[i].JobID] = true
+	}
+	for i := range r.s.Promised {
+		w := &r.s.Promised[i]
+		if r.broken[w.JobID] != nil && !begun[w.JobID] {
+			r.out.Promises = append(r.out.Promises, PromiseChange{JobID: w.JobID, Revision: w.Revision})
+		}
+	}
 }

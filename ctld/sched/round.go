@@ -57,10 +57,13 @@ type round struct {
 	parked  []*lane
 	behind  *lanes
 	resumes []*Running
-	victims map[uint32]bool // runs that this plan ends or suspends
-	pushed  int             // jobs that room was made for
-	awaited map[uint32]bool // jobs whose victims are on the way
-	ask     *asked          // nil: nothing is asked
+	victims map[uint32]bool           // runs that this plan ends or suspends
+	pushed  int                       // jobs that room was made for
+	awaited map[uint32]bool           // jobs whose victims are on the way
+	dealt   map[uint32]bool           // jobs with a promise that were looked at by themselves
+	taken   map[string]map[uint32]int // what they have started, by class
+	broken  map[uint32]*Promised      // promises that do not stand any more
+	ask     *asked                    // nil: nothing is asked
 }
 
 // partRound is what a round keeps about one partition.
@@ -79,6 +82,7 @@ func newRound(p *Planner, s *Snapshot, now int64, pol Policy) *round {
 		holds: make([][]*hold, n), blocks: make([][]block, n), held: map[uint32][]*hold{}, started: make([][]held, n),
 		cpus: map[int][]bool{}, gres: map[int][][]bool{}, parts: make([]partRound, len(s.Partitions)), verdict: make([]verdict, len(s.Classes)),
 		groups: map[uint32]*group{}, victims: map[uint32]bool{}, awaited: map[uint32]bool{},
+		dealt: map[uint32]bool{}, taken: map[string]map[uint32]int{}, broken: map[uint32]*Promised{},
 	}
 	r.out.Base = s.Version
 	r.owners = p.owned > 0 || slices.ContainsFunc(s.Partitions, func(q *Partition) bool { return q.ExclusiveUser }) ||
@@ -96,6 +100,7 @@ func newRound(p *Planner, s *Snapshot, now int64, pol Policy) *round {
 // plan is the round: rank, keep promises, place, reserve, backfill, explain.
 func (r *round) plan() {
 	r.keepPromises()
+	r.leaders()
 	q := r.rank()
 	r.behind = &lanes{r: r, less: r.behindOrder}
 	defer q.stop()
@@ -108,6 +113,7 @@ func (r *round) plan() {
 		l.stop()
 	}
 	r.resume(nil)
+	r.takeBroken()
 	r.explain()
 	if r.work > r.pol.Work && r.pol.Work > 0 || slices.ContainsFunc(r.parts, func(p partRound) bool { return p.spent }) {
 		r.wakeAt(r.now + deferWake)
@@ -327,7 +333,12 @@ func (r *round) startOne(l *lane, task, limit int64) outcome {
 	for _, h := range own { // what is kept for it does not stand in its way
 		r.release(h)
 	}
+	l.slot = 0
+	if len(own) > 0 && own[0].due {
+		l.slot = own[0].end
+	}
 	got := r.place(l, task, limit)
+	l.slot = 0
 	if got != started {
 		for _, h := range own {
 			r.keep(h)
@@ -335,7 +346,7 @@ func (r *round) startOne(l *lane, task, limit int64) outcome {
 		return got
 	}
 	for _, h := range own {
-		if h.promised {
+		if !h.wide {
 			r.parts[h.part].promises--
 		}
 	}
