@@ -215,9 +215,12 @@ func setVector(into *TRES, tres string, c Clause) *Refusal {
 	return nil
 }
 
-// qosFlags are the flags of a QOS, as Slurm writes them.
-var qosFlags = []string{"DenyOnLimit", "NoDecay", "NoReserve", "OverPartQOS", "PartitionMaxNodes", "PartitionMinNodes", "PartitionTimeLimit",
-	"RequiresReservation", "UsageFactorSafe"}
+// qosFlags are the flags of a QOS, as Slurm writes them. A job that could never keep to a limit is refused with or without
+// DenyOnLimit.
+var qosFlags = []string{"DenyOnLimit", "NoDecay", "NoReserve", "OverPartQOS", "RequiresReservation", "UsageFactorSafe"}
+
+// qosFlagsNot are Slurm's flags that nothing acts on.
+var qosFlagsNot = []string{"EnforceUsageThreshold", "PartitionMaxNodes", "PartitionMinNodes", "PartitionTimeLimit", "Relative"}
 
 // setQOS applies a setting of a QOS.
 func (d *DB) setQOS(q *QOS, c Clause) (known bool, r *Refusal) {
@@ -305,6 +308,9 @@ func flagList(c Clause, have []string) ([]string, *Refusal) {
 		}
 	}
 	for _, word := range split(c.Value) {
+		if slices.ContainsFunc(qosFlagsNot, func(f string) bool { return strings.EqualFold(f, word) }) && c.Op != "-=" {
+			return nil, refuse("ESLURM_NOT_SUPPORTED", "Requested operation not supported on this system", "flag %s is not supported: nothing would act on it", word)
+		}
 		i := slices.IndexFunc(qosFlags, func(f string) bool { return strings.EqualFold(f, word) })
 		if i < 0 {
 			return nil, badValue("flags: %q is none of %s", word, strings.Join(qosFlags, ", "))

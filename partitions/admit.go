@@ -23,6 +23,9 @@ type Capacity struct {
 	CPUs     uint32
 	Mem      int64
 	TmpDisk  int64
+	Sockets  uint32 // 0 = not known: any number
+	Cores    uint32 // of a socket
+	Threads  uint32 // of a core
 	Features []string
 	Gres     string
 	Usable   bool // false for nodes that are not there yet (FUTURE)
@@ -37,6 +40,13 @@ func Admit(p *Partition, s *job.Spec, who Who, nodes []Capacity) *Refusal {
 	if r := admitTime(p, s); r != nil {
 		return r
 	}
+	extra, err := s.Extra()
+	if err != nil {
+		return refuse("ESLURM_INVALID_VALUE", "Invalid job specification", "%v", err)
+	}
+	if p.ReqResv && len(extra.Reservations) == 0 {
+		return refuse("ESLURM_RESERVATION_INVALID", "Requested reservation is invalid", "partition %s takes only jobs with a reservation (ReqResv); name one with --reservation", p.Name)
+	}
 	req := s.Request()
 	if r := admitSize(p, &req); r != nil {
 		return r
@@ -44,7 +54,7 @@ func Admit(p *Partition, s *job.Spec, who Who, nodes []Capacity) *Refusal {
 	if r := admitMemory(p, &req); r != nil {
 		return r
 	}
-	return admitNodes(p, s, &req, nodes)
+	return admitNodes(p, s, &req, &extra, nodes)
 }
 
 func refuse(code, text, format string, args ...any) *Refusal {
@@ -75,6 +85,9 @@ func admitUser(p *Partition, s *job.Spec, who Who) *Refusal {
 	}
 	if len(p.AllowQOS) > 0 && !slices.Contains(p.AllowQOS, s.QOS) {
 		return refuse("ESLURM_INVALID_QOS", "Invalid qos specification", "partition %s is for the QOS %s, not %q", p.Name, strings.Join(p.AllowQOS, ", "), s.QOS)
+	}
+	if s.QOS != "" && slices.Contains(p.DenyQOS, s.QOS) {
+		return refuse("ESLURM_INVALID_QOS", "Invalid qos specification", "partition %s denies QOS %q", p.Name, s.QOS)
 	}
 	return nil
 }
@@ -113,14 +126,21 @@ func admitSize(p *Partition, r *job.Request) *Refusal {
 
 const textMemory = "Memory required by task is not available"
 
+// admitMemory refuses more than MaxMemPerNode. More than MaxMemPerCPU is met by more CPUs, as in Slurm: a task that asks
+// 4 GiB where 2 GiB a CPU are allowed gets two.
 func admitMemory(p *Partition, r *job.Request) *Refusal {
 	if p.MaxMemPerNode > 0 && r.MemPerNode > p.MaxMemPerNode {
 		return refuse("ESLURM_INVALID_TASK_MEMORY", textMemory, "%s a node was asked, MaxMemPerNode of partition %s is %s",
 			job.FormatMem(r.MemPerNode), p.Name, job.FormatMem(p.MaxMemPerNode))
 	}
-	if p.MaxMemPerCPU > 0 && r.MemPerCPU > p.MaxMemPerCPU {
-		return refuse("ESLURM_INVALID_TASK_MEMORY", textMemory, "%s a CPU was asked, MaxMemPerCPU of partition %s is %s",
-			job.FormatMem(r.MemPerCPU), p.Name, job.FormatMem(p.MaxMemPerCPU))
+	switch most := p.MaxMemPerCPU; {
+	case most <= 0:
+	case r.MemPerCPU > most:
+		times := (r.MemPerCPU-1)/most + 1
+		r.CPUsPerTask = uint32(min(int64(r.CPUsPerTask)*times, 1<<31))
+		r.MemPerCPU = (r.MemPerCPU-1)/times + 1
+	case r.MemPerNode > 0:
+		r.MinCPUsPerNode = max(r.MinCPUsPerNode, uint32(min((r.MemPerNode-1)/most+1, 1<<31)))
 	}
 	return nil
 }
@@ -132,36 +152,41 @@ type fitter struct {
 	p        *Partition
 	s        *job.Spec
 	r        *job.Request
+	x        *job.Extra
 	feature  *Feature
 	excluded []string
 	required []string
+	within   bool   // the job takes some of the required nodes: it named more than it may have
 	gresText string // parsed last, most nodes of a cluster are alike
 	gresHas  []gres.Stock
-	failed   string // why the node that came furthest does not fit
+	alike    []uint32 // nodes that fit, by alternative
+	counted  []uint32 // nodes that fit, by count
+	failed   string   // why the node that came furthest does not fit
 	depth    int
 }
 
 // admitNodes finds whether enough nodes could ever hold the job together.
-func admitNodes(p *Partition, s *job.Spec, r *job.Request, nodes []Capacity) *Refusal {
-	f := &fitter{p: p, s: s, r: r}
+func admitNodes(p *Partition, s *job.Spec, r *job.Request, x *job.Extra, nodes []Capacity) *Refusal {
+	f := &fitter{p: p, s: s, r: r, x: x}
 	if refusal := f.parse(nodes); refusal != nil {
 		return refusal
 	}
 	named := uint32(len(f.required))
-	need, tasks, most := max(r.MinNodes, p.MinNodes, named), r.Tasks, r.MaxNodes
+	need, tasks, most := max(r.MinNodes, p.MinNodes), r.Tasks, r.MaxNodes
 	if s.MinNodes == 0 && s.MaxNodes == 0 && s.NTasks == 0 {
 		most = max(most, named) // the names say how many
 	}
-	switch {
-	case p.MaxNodes > 0 && named > p.MaxNodes:
+	if p.MaxNodes > 0 && named > p.MaxNodes && s.MinNodes == 0 && s.MaxNodes == 0 {
 		return refuse("ESLURM_INVALID_NODE_COUNT", textNodeCount, "--nodelist names %d nodes, MaxNodes of partition %s is %d", named, p.Name, p.MaxNodes)
-	case most > 0 && named > most && s.MaxNodes == 0 && s.MinNodes == 0:
-		return refuse("ESLURM_INVALID_NODE_COUNT", textNodeCount, "--nodelist names %d nodes, %d tasks are on at most %d", named, tasks, most)
-	case most > 0 && named > most:
-		return refuse("ESLURM_INVALID_NODE_COUNT", textNodeCount, "--nodelist names %d nodes, at most %d were asked", named, most)
 	}
 	if p.MaxNodes > 0 && (most == 0 || p.MaxNodes < most) {
 		most = p.MaxNodes
+	}
+	if f.within = most > 0 && named > most; !f.within {
+		need = max(need, named)
+		if refusal := f.eachNamed(nodes); refusal != nil {
+			return refusal
+		}
 	}
 	if s.NTasks == 0 {
 		tasks = 0 // they grow with the nodes
@@ -169,23 +194,30 @@ func admitNodes(p *Partition, s *job.Spec, r *job.Request, nodes []Capacity) *Re
 	var holds, own []uint32 // own: of the named nodes, which the job takes in any case
 	count, sum := uint32(0), uint64(0)
 	for i := range nodes {
+		if f.within && !slices.Contains(f.required, nodes[i].Name) {
+			continue
+		}
 		n := f.tasksOn(&nodes[i])
 		if n == 0 {
 			continue
 		}
-		if slices.Contains(f.required, nodes[i].Name) {
+		f.note(nodes[i].Features)
+		if !f.within && slices.Contains(f.required, nodes[i].Name) {
 			own = append(own, n)
 		} else {
 			holds = append(holds, n)
 		}
 		count++
 		sum += uint64(n)
-		if named == 0 && count >= need && sum >= uint64(tasks) && (most == 0 || count <= most) {
+		if named == 0 && f.feature.Plain() && count >= need && sum >= uint64(tasks) && (most == 0 || count <= most) {
 			return nil
 		}
 	}
 	if count < need {
 		return f.tooFew(need, count, nodes)
+	}
+	if refusal := f.counts(need); refusal != nil {
+		return refusal
 	}
 	slices.SortFunc(holds, func(a, b uint32) int { return int(b) - int(a) })
 	holds = append(own, holds...)
@@ -208,7 +240,7 @@ func (f *fitter) parse(nodes []Capacity) *Refusal {
 	var err error
 	if f.s.Constraint != "" {
 		if f.feature, err = ParseFeatures(f.s.Constraint); err != nil {
-			return refuse("ESLURM_INVALID_FEATURE", "Invalid feature specification", "%v", err)
+			return refuse("ESLURM_INVALID_FEATURE", textFeature, "%v", err)
 		}
 	}
 	if f.s.Exclude != "" {
@@ -230,12 +262,52 @@ func (f *fitter) parse(nodes []Capacity) *Refusal {
 			return refuse("ESLURM_REQUESTED_NODES_NOT_IN_PARTITION", "Requested nodes not in this partition",
 				"node %s is not in partition %s (%s)", name, f.p.Name, hostlist.Compress(names(nodes)))
 		}
+	}
+	return nil
+}
+
+// eachNamed refuses a named node that could not be one of the job's.
+func (f *fitter) eachNamed(nodes []Capacity) *Refusal {
+	for _, name := range f.required {
+		i := slices.IndexFunc(nodes, func(c Capacity) bool { return c.Name == name })
 		if f.tasksOn(&nodes[i]) == 0 {
 			return refuse("ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE", textConfig, "node %s cannot hold the job: %s", name, f.failed)
 		}
 	}
 	return nil
 }
+
+// note counts a node that fits for the alternatives and counts of the constraint.
+func (f *fitter) note(features []string) {
+	if f.feature.Plain() {
+		return
+	}
+	if f.alike == nil {
+		f.alike, f.counted = make([]uint32, f.feature.Choices()), make([]uint32, len(f.feature.Counts()))
+	}
+	choices, counts := f.feature.Mask(features), f.feature.CountMask(features)
+	for i := range f.alike {
+		f.alike[i] += uint32(choices >> i & 1)
+	}
+	for i := range f.counted {
+		f.counted[i] += uint32(counts >> i & 1)
+	}
+}
+
+// counts refuses a constraint whose counts, or all of whose alternatives, too few nodes can meet.
+func (f *fitter) counts(need uint32) *Refusal {
+	for i, n := range f.counted {
+		if c := f.feature.Counts()[i]; n < c.Nodes {
+			return refuse("ESLURM_INVALID_FEATURE", textFeature, "--constraint asks for %d nodes with %q, %d that could hold the job have it in partition %s", c.Nodes, c.Text, n, f.p.Name)
+		}
+	}
+	if len(f.alike) > 0 && slices.Max(f.alike) < need {
+		return refuse("ESLURM_INVALID_FEATURE", textFeature, "%d nodes with the same one of the alternatives in %q were asked, at most %d of partition %s are alike", need, f.s.Constraint, slices.Max(f.alike), f.p.Name)
+	}
+	return nil
+}
+
+const textFeature = "Invalid feature specification"
 
 func names(nodes []Capacity) []string {
 	out := make([]string, len(nodes))
@@ -257,7 +329,17 @@ func (f *fitter) tasksOn(n *Capacity) uint32 {
 	if f.feature != nil && !f.feature.Match(n.Features) {
 		return f.no(1, "no node has the features %q", f.s.Constraint)
 	}
-	per := n.CPUs / r.CPUsPerTask
+	if short := f.layout(n); short != "" {
+		return f.no(2, "%s was asked", short)
+	}
+	cpus := n.CPUs
+	if f.p.MaxCPUsPerNode > 0 {
+		cpus = min(cpus, f.p.MaxCPUsPerNode)
+	}
+	per := cpus / r.CPUsPerTask
+	if f.x.Overcommit {
+		per = min(cpus, 1) * job.MaxTasks
+	}
 	if r.TasksPerNode > 0 {
 		per = min(per, r.TasksPerNode)
 	}
@@ -265,13 +347,13 @@ func (f *fitter) tasksOn(n *Capacity) uint32 {
 	if f.s.NTasks == 0 && f.s.NTasksPerNode > 0 {
 		least = f.s.NTasksPerNode
 	}
-	if per < least || n.CPUs < r.MinCPUsPerNode {
-		return f.no(2, "%d CPUs on one node were asked, %s has %d", max(least*r.CPUsPerTask, r.MinCPUsPerNode), n.Name, n.CPUs)
+	if per < least || cpus < r.MinCPUsPerNode {
+		return f.no(2, "%d CPUs on one node were asked, %s has %d", max(least*r.CPUsPerTask, r.MinCPUsPerNode), n.Name, cpus)
 	}
 	if r.MemPerNode > n.Mem {
 		return f.no(3, "%s of memory on one node was asked, %s has %s", job.FormatMem(r.MemPerNode), n.Name, job.FormatMem(n.Mem))
 	}
-	if r.MemPerCPU > 0 {
+	if r.MemPerCPU > 0 && !f.x.Overcommit {
 		fit := uint32(min(n.Mem/r.MemPerCPU, int64(n.CPUs))) / r.CPUsPerTask
 		if per = min(per, fit); per < least {
 			return f.no(3, "%s for each of %d CPUs was asked, %s has %s in all", job.FormatMem(r.MemPerCPU), least*r.CPUsPerTask, n.Name, job.FormatMem(n.Mem))
@@ -284,6 +366,19 @@ func (f *fitter) tasksOn(n *Capacity) uint32 {
 		return f.no(4, "%s on one node was asked, %s has %s", gres.Format(r.Gres), n.Name, orNone(n.Gres))
 	}
 	return per
+}
+
+// layout tells which of sockets, cores and threads a node has too few of.
+func (f *fitter) layout(n *Capacity) string {
+	for _, part := range []struct {
+		option     string
+		asked, has uint32
+	}{{"--sockets-per-node", f.x.Sockets, n.Sockets}, {"--cores-per-socket", f.x.Cores, n.Cores}, {"--threads-per-core", f.x.Threads, n.Threads}} {
+		if part.has > 0 && part.asked > part.has {
+			return fmt.Sprintf("%s=%d (%s has %d)", part.option, part.asked, n.Name, part.has)
+		}
+	}
+	return ""
 }
 
 func orNone(s string) string {
@@ -327,7 +422,7 @@ func (f *fitter) tooFew(need, count uint32, nodes []Capacity) *Refusal {
 		why += ": " + f.failed
 	}
 	if count == 0 && f.depth == 1 {
-		return refuse("ESLURM_INVALID_FEATURE", "Invalid feature specification", "%s", why)
+		return refuse("ESLURM_INVALID_FEATURE", textFeature, "%s", why)
 	}
 	return refuse("ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE", textConfig, "%s", why)
 }

@@ -71,7 +71,7 @@ func TestNewReservation(t *testing.T) {
 		"no end":              {"starttime=now duration=infinite users=bob nodes=n3", "n3", fmt.Sprintf("End=%d", monday+endless)},
 		"denied":              {"starttime=now duration=60 accounts=-art nodes=n3 flags=DAILY,PURGE_COMP=10", "n3", "PurgeAfter=600000"},
 		"a word for a flag":   {soon + "nodes=n1 flags=no_hold_jobs_after_end", "n1", "NO_HOLD_JOBS_AFTER"},
-		"delay":               {soon + "nodes=n1 maxstartdelay=5 comment=x", "n1", "MaxStartDelay=300000"},
+		"comment":             {soon + "nodes=n1 maxstartdelay=0 comment=x", "n1", "Comment=x"},
 		"end of a day before": {"starttime=now+2days endtime=now+3days users=bob nodes=n1", "n1", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -133,6 +133,7 @@ func TestReservationRefusals(t *testing.T) {
 		"licenses at once":  {"starttime=now+10hours duration=60 users=bob nodes=n3 licenses=m:2", "LICENSES", "3 are in other"},
 		"TRES":              {soon + "tres=gres/gpu=2", "NOT_SUPPORTED", "gres/gpu"},
 		"license only":      {soon + "flags=license_only", "INVALID", "needs Licenses"},
+		"delay":             {soon + "nodes=n1 maxstartdelay=5", "NOT_SUPPORTED", "MaxStartDelay"},
 		"number":            {soon + "nodecnt=-1", "INVALID", "-1"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -37,6 +37,7 @@ const (
 	codeReservation = "ESLURM_RESERVATION_INVALID"
 	textReservation = "Requested reservation is invalid"
 	textTime        = "Invalid time specified"
+	textUnsupported = "Requested operation not supported on this system"
 	// maxPast is how far in the past a reservation may begin: a request takes its time from user to log.
 	maxPast = 5 * minute
 	// endless is the length of a reservation with Duration=INFINITE, as Slurm's: a year.
@@ -198,7 +199,9 @@ func (e *resEdit) set(c accounting.Clause) (refusal *Refusal) {
 	case "flags", "flag":
 		refusal = e.flags(c)
 	case "maxstartdelay":
-		e.MaxStartDelay, refusal = resDuration(c)
+		if e.MaxStartDelay, refusal = resDuration(c); refusal == nil && e.MaxStartDelay > 0 {
+			refusal = refuse("ESLURM_NOT_SUPPORTED", textUnsupported, "MaxStartDelay is not supported: jobs that do not name the reservation stay off its nodes")
+		}
 	case "tres":
 		refusal = e.tres(c)
 	case "comment":
@@ -305,7 +308,7 @@ func (e *resEdit) flags(c accounting.Clause) *Refusal {
 			word = other
 		}
 		if why, refused := resNot[word]; refused && !remove {
-			return refuse("ESLURM_NOT_SUPPORTED", "Requested operation not supported on this system", "flag %s is not supported: %s", word, why)
+			return refuse("ESLURM_NOT_SUPPORTED", textUnsupported, "flag %s is not supported: %s", word, why)
 		}
 		if !slices.Contains(resFlags, word) || timed && word != "PURGE_COMP" {
 			return badReservation("flags: %q is none of %s", word, strings.Join(resFlags, ", "))
@@ -360,7 +363,7 @@ func (e *resEdit) tres(c accounting.Clause) *Refusal {
 			e.Licenses = append(e.Licenses, job.License{Name: name, Count: uint64(a.N)})
 			slices.SortFunc(e.Licenses, func(a, b job.License) int { return strings.Compare(a.Name, b.Name) })
 		default:
-			return refuse("ESLURM_NOT_SUPPORTED", "Requested operation not supported on this system", "TRES: %s cannot be reserved; node, cpu (in whole nodes) and license/NAME can", a.Name)
+			return refuse("ESLURM_NOT_SUPPORTED", textUnsupported, "TRES: %s cannot be reserved; node, cpu (in whole nodes) and license/NAME can", a.Name)
 		}
 	}
 	e.TRES = t.String()

@@ -283,6 +283,7 @@ func capacities(view state.Viewer, p *partitions.Partition) []partitions.Capacit
 		}
 		list = append(list, partitions.Capacity{
 			Name: n.Name, CPUs: n.Config.CPUs, Mem: n.Config.Mem, TmpDisk: n.Config.TmpDisk,
+			Sockets: n.Config.Sockets, Cores: n.Config.CoresPerSocket, Threads: n.Config.ThreadsPerCore,
 			Features: n.Features, Gres: n.Config.Gres, Usable: n.State != node.Future,
 		})
 	}

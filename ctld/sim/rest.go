@@ -54,7 +54,7 @@ func (s *sim) rest() {
 
 // repair brings everything back into service.
 func (s *sim) repair() {
-	s.propose(nil, raise())
+	s.propose(nil, raise(s.view.Feature()+1))
 	s.propose(nil, s.config(false))
 	for _, p := range []string{"p", "q", "r"} {
 		s.propose(nil, &logpb.Command{Of: &logpb.Command_PartitionUpdate{PartitionUpdate: &logpb.PartitionUpdate{Name: p, Set: map[string]string{"State": "UP"}, Caller: caller(true, 0)}}})
@@ -67,6 +67,7 @@ func (s *sim) repair() {
 	}
 	s.commit(len(s.pipe))
 	s.resume()
+	s.unreserve()
 }
 
 // resume lifts what keeps nodes out of service.
@@ -85,6 +86,7 @@ func (s *sim) round() {
 	s.due()
 	s.everything()
 	s.resume()
+	s.unreserve()
 	for _, h := range s.hosts {
 		s.open(h)
 	}
@@ -203,7 +205,7 @@ func (s *sim) never(j *state.Job) bool {
 		for _, n := range p.Nodes {
 			if c := s.view.Node(n); c != nil && !c.Removed {
 				nodes = append(nodes, partitions.Capacity{Name: n, CPUs: c.Config.CPUs, Mem: c.Config.Mem, TmpDisk: c.Config.TmpDisk,
-					Features: c.Features, Gres: c.Config.Gres, Usable: c.Usable()})
+					Sockets: c.Config.Sockets, Cores: c.Config.CoresPerSocket, Threads: c.Config.ThreadsPerCore, Features: c.Features, Gres: c.Config.Gres, Usable: c.Usable()})
 			}
 		}
 		if partitions.Admit(p, j.Spec, partitions.Who{UID: j.Spec.UID}, nodes) == nil {
