@@ -70,7 +70,7 @@ type find struct {
 // gets. picks is nil when the job would not fit if all that may be taken were; victims is empty when it
 // fits as it is.
 //
-// No victim can be left out: without any one of them (or of the gangs) the job does not fit. Where one
+// No victim can be left out: with any one of them (or of the gangs) put back the job does not fit. Where one
 // run is enough for a job of one node, only one is taken, the one that costs least. In general victims
 // are looked for on the nodes that need the fewest, and put back in the order of priority, cost and
 // age, or beginning with those that free the least; of the two results the one with fewer runs, then
