@@ -10,7 +10,7 @@ BUF     := $(GO) run github.com/bufbuild/buf/cmd/buf@v1.75.0
 STATICCHECK := $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 export CGO_ENABLED ?= 0
 
-MAINS := grid:./cli gctld:./ctld gnoded:./nodeagent gnode-launch:./nodeagent/launcher gstepd:./nodeagent/stepd
+MAINS := grid:./cli gctld:./ctld gnoded:./nodeagent gnode-launch:./nodeagent/launcher gstepd:./nodeagent/stepd gsim:./ctld/gsim
 BINS  := $(foreach m,$(MAINS),$(BIN)/$(firstword $(subst :, ,$(m))))
 LINKS := gsub gqueue gcancel ginfo gacct gctl gacctmgr gshare gprio sbatch squeue scancel sinfo sacct scontrol sacctmgr sshare sprio
 

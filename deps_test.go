@@ -55,9 +55,10 @@ var rules = []rule{
 	{"ctld/state", with(six, "partitions", "accounting", "accounting/ledger", "zkverify", "ctld/sched/..."), with(pure, "google.golang.org/protobuf")},
 	{"ctld/fsm", with(six, "partitions", "accounting", "accounting/ledger", "ctld/state", "ctld/sched/...", "api/logpb"), []string{"github.com/hashicorp/raft", "google.golang.org/grpc", "log/slog", "os", "net"}},
 	{"ctld/replica/...", with(six, "ctld/fsm", "ctld/state", "ctld/sched", "api/logpb", "api/peerpb", "internal/fault", "ctld/replica/..."), nil},
-	{"ctld/server", with(six, "partitions", "accounting", "conf", "internal/authn", "internal/fault", "internal/version", "ctld/replica", "ctld/fsm", "ctld/state", "ctld/sched", "api/..."), []string{"github.com/hashicorp/raft", "github.com/ethereum/go-ethereum"}},
+	{"ctld/server", with(six, "partitions", "accounting", "conf", "internal/authn", "internal/fault", "internal/version", "ctld/replica", "ctld/fsm", "ctld/state", "ctld/sched/...", "api/..."), []string{"github.com/hashicorp/raft", "github.com/ethereum/go-ethereum"}},
 	{"ctld/leader", with(six, "partitions", "accounting", "conf", "internal/authn", "internal/fault", "internal/version", "ctld/replica", "ctld/fsm", "ctld/state", "ctld/sched/...", "api/..."), []string{"github.com/hashicorp/raft", "github.com/ethereum/go-ethereum"}},
 	{"ctld/sim/...", with(six, "partitions", "accounting", "conf", "ctld/state", "ctld/sched/...", "ctld/fsm", "api/logpb"), []string{"github.com/hashicorp/raft", "google.golang.org/grpc", "net"}},
+	{"ctld/gsim/...", with(six, "partitions", "accounting", "conf", "internal/version", "ctld/state", "ctld/sched/...", "ctld/fsm", "api/logpb", "ctld/gsim/..."), []string{"github.com/hashicorp/raft", "google.golang.org/grpc", "net"}},
 	{"ctld/daemon/...", with(six, "partitions", "accounting", "conf", "internal/...", "ctld/...", "api/..."), []string{"github.com/ethereum/go-ethereum"}},
 	{"ctld", []string{"ctld/daemon", "internal/version"}, nil},
 	{"conf", with(six, "partitions"), []string{"google.golang.org/grpc"}},
@@ -158,6 +159,7 @@ var programs = []struct {
 }{
 	{"cli", []string{"github.com/hashicorp/raft", "github.com/ethereum/go-ethereum", "github.com/consensys/gnark"}},
 	{"ctld", []string{"github.com/ethereum/go-ethereum"}},
+	{"ctld/gsim", []string{"github.com/hashicorp/raft", "google.golang.org/grpc", "github.com/ethereum/go-ethereum", "github.com/consensys/gnark", "net/http"}},
 	{"nodeagent", []string{"github.com/consensys/gnark", "github.com/hashicorp/raft", "github.com/ethereum/go-ethereum"}},
 	{"nodeagent/launcher", []string{"google.golang.org/grpc", "google.golang.org/protobuf", "net/http"}},
 	{"nodeagent/stepd", []string{"google.golang.org/grpc", "google.golang.org/protobuf", "net/http"}},
@@ -259,7 +261,7 @@ func houseFile(t *testing.T, rel, path string, test bool) (comments int) {
 
 // clockless packages take time and randomness as parameters.
 var clockless = []string{"internal/hostlist", "internal/node", "internal/job", "internal/step", "internal/cred", "gres", "partitions",
-	"accounting", "accounting/ledger", "ctld/sched/...", "ctld/state", "ctld/fsm", "ctld/sim/...", "zkverify", "zkverify/tensor"}
+	"accounting", "accounting/ledger", "ctld/sched/...", "ctld/state", "ctld/fsm", "ctld/sim/...", "ctld/gsim/...", "zkverify", "zkverify/tensor"}
 
 // forbidCalls finds the clock, global randomness and exits where they do not belong.
 func forbidCalls(t *testing.T, rel, name string, f *ast.File) {

@@ -131,7 +131,7 @@ func (p *Params) run(j *Job) float64 {
 	if p.Estimates == CorrectedEstimates && j.Estimate > 0 {
 		ms = min(ms, j.Estimate)
 	}
-	return float64(max(ms, shortest))
+	return float64(max(ms, 1))
 }
 
 // key works out the key, and notes in t what changes with time.
@@ -145,7 +145,7 @@ func (p *Params) key(part *Part, submit, accrue, now int64, t *Terms) Key {
 		wait = max(now-since, 0)
 	}
 	k := Key{Latest: Never}
-	t.Expansion = float64(float64(wait)+part.run) / part.run
+	t.Expansion = float64(float64(wait)+max(part.run, shortest)) / max(part.run, shortest)
 	if part.deadline > 0 {
 		k.Latest = part.deadline - max(part.limit, 0)
 		t.DeadlineFactor = urgency(k.Latest-now, part.limit)
@@ -183,7 +183,7 @@ func (p *Params) score(part *Part, submit, wait int64, t *Terms) (float64, int64
 		area := float64(run * part.cpus)
 		return -area, shown(1e12 / area)
 	case WFP3:
-		x := float64(wait) / part.run
+		x := float64(wait) / max(part.run, shortest)
 		v := float64(float64(float64(x*x)*x) * part.cpus)
 		return v, shown(v * 1000)
 	case F1:
