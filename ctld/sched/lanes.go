@@ -351,7 +351,7 @@ func (r *round) firstOf(l *lane) bool {
 		if w.Begin > r.now && (until == 0 || w.Begin < until) {
 			until = w.Begin
 		}
-		if w.Tasks != nil && w.Limit == 0 { // its reason is told in each round
+		if w.Promise != nil || w.Tasks != nil && w.Limit == 0 { // it may be looked at elsewhere, or its reason is told in each round
 			until = r.now
 		}
 	}

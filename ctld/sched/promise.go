@@ -161,6 +161,11 @@ func (r *round) wait(q *lanes, l *lane) {
 		q.close(l)
 		return
 	}
+	if len(r.held[l.head.JobID]) > 0 { // by its lane in another partition
+		r.keepsWaiting(l)
+		r.goOn(q, l)
+		return
+	}
 	if r.makeRoom(l) {
 		r.goOn(q, l)
 		return
