@@ -29,6 +29,14 @@ func TestNodeCases(t *testing.T) {
 	runCases(t, "nodes", "--nodes", "2", "--cpus", "2", "--mem", "1000", "--controllers", "3")
 }
 
+// TestSchedulerCases runs testdata/sched one after the other, with associations, limits and weights in force: the user is in
+// the account lab.
+func TestSchedulerCases(t *testing.T) {
+	runCases(t, "sched", "--nodes", "3", "--cpus", "4", "--mem", "1000", "--set", "AccountingStorageEnforce=associations,limits,qos",
+		"--set", "PriorityType=priority/multifactor", "--set", "PriorityWeightAge=1000", "--set", "PriorityWeightFairshare=10000",
+		"--set", "PriorityWeightQOS=1000", "--set", "Licenses=lic:2")
+}
+
 // TestAdminCases runs testdata/admin: what administrators do to the cluster itself, on three controllers.
 func TestAdminCases(t *testing.T) {
 	if os.Getenv("CASES_FOLDER") == "admin" {
@@ -114,6 +122,13 @@ func runCases(t *testing.T, folder string, flags ...string) {
 		t.Skip("the other folder")
 	}
 	c := startCluster(t, append(flags, "--set", "RequeueDelay=1", "--set", "KillWait=2")...)
+	if folder == "sched" {
+		for _, args := range [][]string{{"add", "account", "lab"}, {"add", "user", c.user.Username, "account=lab"}} {
+			if out, err := c.command(t.Context(), c.dir, "gacctmgr", append([]string{"-i"}, args...)...).CombinedOutput(); err != nil {
+				t.Fatalf("gacctmgr %v: %v\n%s", args, err, out)
+			}
+		}
+	}
 	c.runAsUser(t, folder)
 }
 

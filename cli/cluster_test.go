@@ -41,7 +41,7 @@ var buildOnce = sync.OnceValues(func() (string, error) {
 			return dir, fmt.Errorf("build %s: %w\n%s", name, err, out)
 		}
 	}
-	for _, l := range strings.Fields("gsub gqueue gcancel ginfo gacct gctl sbatch squeue scancel sinfo sacct scontrol") {
+	for _, l := range strings.Fields("gsub gqueue gcancel ginfo gacct gctl gacctmgr gshare gprio sbatch squeue scancel sinfo sacct scontrol sacctmgr sshare sprio") {
 		if err := os.Symlink("grid", filepath.Join(dir, l)); err != nil {
 			return dir, err
 		}
@@ -233,7 +233,7 @@ func (c *cluster) runAsUser(t *testing.T, folder string) {
 	}
 	filepath.Walk(scripts, func(p string, _ os.FileInfo, _ error) error { return os.Chmod(p, 0o755) })
 	cmd := exec.Command(copyOf, "-test.run=^"+t.Name()+"$", "-test.v", "-test.parallel=8", "-test.timeout=10m")
-	if folder == "nodes" || folder == "admin" { // they change nodes and controllers: one at a time
+	if folder != "cases" { // they change nodes, controllers and limits: one at a time
 		cmd.Args = append(cmd.Args, "-test.parallel=1")
 	}
 	if p := os.Getenv("CASES_RUN"); p != "" {

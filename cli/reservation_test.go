@@ -115,6 +115,7 @@ func TestNodeStatesOfPlans(t *testing.T) {
 	r.fake.nodes = []*ctldpb.Node{node("n1", "IDLE", 0, "MAINTENANCE"), node("n2", "IDLE", 0, "RESERVED", "MAINTENANCE"), node("n3", "MIXED", 4, "RESERVED"), node("n4", "IDLE", 0, "RESERVED"),
 		node("n5", "IDLE", 0, "PLANNED"), node("n6", "ALLOCATED", 8, "MAINTENANCE"), node("n7", "IDLE", 0, "MAINTENANCE", "DRAIN"), node("n8", "IDLE", 0, "MAINTENANCE", "NOT_RESPONDING")}
 	r.want(r.call("sinfo", "-h", "-N", "-o", "%N %t %T %i"), 0, "n1 maint maint maint\nn2 maint maint maint\nn3 mix mixed \nn4 resv reserved \nn5 plnd planned \nn6 alloc$ allocated$ \nn7 drain$ drained$ \nn8 maint* maint* \n", "")
+	r.want(r.call("sinfo", "-h", "-o", "%i|%D"), 0, "maint|2\n|6\n", "")
 	r.want(r.call("sinfo", "-h", "-t", "maint", "-o", "%N"), 0, "n[1-2,6-8]\n", "")
 	r.want(r.call("sinfo", "-h", "-t", "plnd", "-o", "%N %M"), 0, "n5 REQUEUE\n", "")
 	a := r.call("scontrol", "show", "partition", "main")

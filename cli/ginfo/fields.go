@@ -18,7 +18,7 @@ type group struct {
 	clock render.Clock
 	order int // of the partition in the configuration
 	has   map[*ctldpb.Node]bool
-	resv  []string // reservations that its nodes are in, by name
+	resv  string // active reservations that its nodes are in
 }
 
 // column is one thing that can be shown. Nodes share a line when all their node keys and, unless
@@ -224,7 +224,7 @@ var columns = []column{
 		}
 		return g.clock.Time(g.nodes[0].ReasonMs, "Unknown")
 	}, func(n *ctldpb.Node) string { return fmt.Sprint(n.ReasonMs) }},
-	sumColumn('i', "reservation", "RESERVATION", func(g *group) string { return strings.Join(g.resv, ",") }),
+	sumColumn('i', "reservation", "RESERVATION", func(g *group) string { return g.resv }),
 	partColumn('I', "priorityjobfactor", "PRIO_JOB_FACTOR", func(p *ctldpb.Partition) string { return fmt.Sprint(p.PriorityJobFactor) }),
 	partColumn('l', "time", "TIMELIMIT", func(p *ctldpb.Partition) string { return timeText(p.MaxTimeMs, "infinite") }),
 	partColumn('L', "defaulttime", "DEFAULTTIME", func(p *ctldpb.Partition) string { return timeText(p.DefaultTimeMs, "n/a") }),

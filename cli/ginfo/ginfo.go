@@ -111,10 +111,10 @@ func (q *query) show(env *program.Env, c *client.Client) int {
 	if (q.long || q.iterate > 0) && !q.noHeader {
 		fmt.Fprintln(out, clock.Now.Format("Mon Jan _2 15:04:05 2006"))
 	}
-	groups := q.group(nodes, parts, clock)
 	if slices.ContainsFunc(q.shown, func(c *column) bool { return c.letter == 'i' }) {
-		q.nameReservations(c, groups)
+		q.nameReservations(c)
 	}
+	groups := q.group(nodes, parts, clock)
 	q.order(groups)
 	people := env.ByGName() && env.StdoutTerminal
 	if err := q.table(out, groups, people); err != nil {
@@ -254,6 +254,9 @@ func (q *query) group(nodes []*ctldpb.Node, parts []*ctldpb.Partition, clock ren
 		g := byName[key]
 		if g == nil {
 			g = &group{part: p, clock: clock, order: order, has: map[*ctldpb.Node]bool{}}
+			if n != nil {
+				g.resv = q.resv[n.Name]
+			}
 			byName[key] = g
 			groups = append(groups, g)
 		}
@@ -288,6 +291,9 @@ func (q *query) key(n *ctldpb.Node) string {
 		b.WriteString(n.Name)
 	}
 	for _, c := range q.shown {
+		if c.letter == 'i' {
+			b.WriteString("\x00" + q.resv[n.Name])
+		}
 		if c.kind == node || c.kind == size && q.exact {
 			b.WriteByte(0)
 			b.WriteString(c.key(n))

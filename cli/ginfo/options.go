@@ -97,6 +97,7 @@ type query struct {
 	iterate                             time.Duration
 	cols                                []render.Column
 	shown                               []*column
+	resv                                map[string]string // node -> active reservations, joined; only when they are shown
 }
 
 func (q *query) apply(g getopt.Given) error {

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/tensorgrid/tensorgrid/api/ctldpb"
 	"github.com/tensorgrid/tensorgrid/cli/client"
@@ -57,9 +56,9 @@ func (q *query) showReservations(env *program.Env, c *client.Client) int {
 	return 0
 }
 
-// nameReservations gives the groups the names of the active reservations that their nodes are in; without an answer the
-// column stays empty.
-func (q *query) nameReservations(c *client.Client, groups []*group) {
+// nameReservations finds the active reservations of each node; without an answer the column stays empty.
+func (q *query) nameReservations(c *client.Client) {
+	q.resv = map[string]string{}
 	list, err := q.loadReservations(c)
 	if err != nil {
 		return
@@ -69,14 +68,11 @@ func (q *query) nameReservations(c *client.Client, groups []*group) {
 		if err != nil || r.State != "ACTIVE" {
 			continue
 		}
-		in := make(map[string]bool, len(names))
 		for _, n := range names {
-			in[n] = true
-		}
-		for _, g := range groups {
-			if slices.ContainsFunc(g.nodes, func(n *ctldpb.Node) bool { return in[n.Name] }) {
-				g.resv = append(g.resv, r.Name)
+			if q.resv[n] != "" {
+				q.resv[n] += ","
 			}
+			q.resv[n] += r.Name
 		}
 	}
 }
