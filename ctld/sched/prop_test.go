@@ -134,32 +134,3 @@ func TestPlanIsDeterministic(t *testing.T) {
 		}
 	})
 }
-
-// 100,000 jobs of 50 shapes wait for 1,000 busy nodes.
-func BenchmarkPlan(b *testing.B) {
-	for _, free := range []bool{false, true} {
-		s := cluster(1000, 64, 8)
-		s.Partitions[0].MaxTime = 24 * 3600000
-		for n := range s.Nodes {
-			if !free || n%4 != 0 {
-				s.run(uint32(1000000+n), n, 62, 8, int64(n+1)*60000)
-			}
-		}
-		for c := range 50 {
-			w := make([]Waiting, 2000)
-			for i := range w {
-				w[i] = Waiting{JobID: uint32(c*2000 + i + 1), Priority: int64(1 + (c*7+i)%100), Submit: int64(i), Time: int64(1+i%1000) * 60000, Limit: -1}
-			}
-			slices.SortStableFunc(w, func(a, b Waiting) int { return int(b.Priority - a.Priority) })
-			s.wait(fmt.Sprintf("%02d", c), job.Spec{CPUsPerTask: uint32(3 + c%8), Gres: fmt.Sprintf("gpu:%d", 1+c%4), MinNodes: uint32(1 + c%3)}, w...)
-		}
-		b.Run(map[bool]string{false: "full", true: "quarter-free"}[free], func(b *testing.B) {
-			b.ReportAllocs()
-			var d *Decision
-			for b.Loop() {
-				d = Plan(s, 0, Policy{})
-			}
-			b.ReportMetric(float64(len(d.Starts)), "starts")
-		})
-	}
-}
