@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -153,7 +154,7 @@ func (r *round) shortage(l *lane) string {
 		text += ", " + number(t.all) + " of them all of it"
 	}
 	if t.reserved > 0 {
-		text += "; " + plural(t.reserved, "node") + " reserved by " + t.by
+		text += "; " + plural(t.reserved, "node") + " reserved by " + few(t.by)
 	}
 	return text
 }
@@ -171,7 +172,8 @@ func (r *round) lacks(l *lane) verdict {
 type tally struct {
 	cpus, mem, all, reserved int
 	down                     int
-	by, gres                 string
+	by                       []string
+	gres                     string
 }
 
 // tally looks at each node that suits the lane's shape.
@@ -191,7 +193,9 @@ func (r *round) tally(l *lane, limit int64) tally {
 			continue
 		}
 		if name := r.blocker(l.access, n, to); name != "" {
-			t.reserved, t.by = t.reserved+1, name
+			if t.reserved++; !slices.Contains(t.by, name) {
+				t.by = append(t.by, name)
+			}
 			continue
 		}
 		if l.fit.fits[n] > 0 {

@@ -55,7 +55,7 @@ func (p *Planner) fitted(c *Class, x *job.Extra, part int, owners bool) *fitted 
 	}
 	f.used = p.round
 	if f.wrong == "" {
-		p.catchUp(f, part)
+		p.catchUp(f, part, len(c.Avoid) > 0)
 	}
 	return f
 }
@@ -76,14 +76,24 @@ func (p *Planner) compile(c *Class, x *job.Extra, part int) *fitted {
 	}
 	f.least, f.most = f.shape.Nodes()
 	f.tasks = uint64(c.Spec.NTasks)
-	p.suit(f, part)
+	p.suit(f, part, len(c.Avoid) > 0)
 	return f
 }
 
 // suit finds the nodes that could ever run the shape. Shapes that all nodes of a partition suit share its order.
-func (p *Planner) suit(f *fitted, part int) {
+func (p *Planner) suit(f *fitted, part int, avoids bool) {
 	f.settled = false
-	f.order, f.stale = f.shape.Order(p.nodes, p.parts[part].Nodes), true
+	f.stale = true
+	if avoids {
+		f.order = f.shape.Order(p.nodes, p.parts[part].Nodes)
+	} else { // the partition's order is by weight already
+		f.order = make([]int, 0, len(p.order[part]))
+		for _, n := range p.order[part] {
+			if f.shape.Suits(n, p.nodes[n]) {
+				f.order = append(f.order, n)
+			}
+		}
+	}
 	if slices.Equal(f.order, p.order[part]) {
 		f.order, f.places = p.order[part], p.places[part]
 	} else {
@@ -93,16 +103,16 @@ func (p *Planner) suit(f *fitted, part int) {
 }
 
 // catchUp brings the vector up to date.
-func (p *Planner) catchUp(f *fitted, part int) {
+func (p *Planner) catchUp(f *fitted, part int, avoids bool) {
 	if f.redo {
 		f.redo = false
-		p.suit(f, part)
+		p.suit(f, part, avoids)
 	}
 	for ; f.seen < len(p.statics); f.seen++ {
 		f.settled = false
 		if n := int(p.statics[f.seen]); f.shape.Suits(n, p.nodes[n]) != (f.places[n] >= 0) && slices.Contains(p.parts[part].Nodes, n) {
 			f.seen = len(p.statics)
-			p.suit(f, part)
+			p.suit(f, part, avoids)
 			break
 		}
 	}
