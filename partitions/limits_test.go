@@ -180,6 +180,10 @@ func TestCountEdges(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestJobEdges: the time and the least resources of one job, at the limit and beyond.
+func TestJobEdges(t *testing.T) {
 	for name, c := range map[string]struct{ set, reason, which string }{
 		"QOS":  {"modify qos where name=normal set maxwall=10", "QOSMaxWallDurationPerJobLimit", "MaxWall of QOS normal"},
 		"user": {"modify account where name=physics set maxwall=10", "AssocMaxWallDurationPerJobLimit", "MaxWall of account physics"},

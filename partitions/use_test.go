@@ -106,3 +106,12 @@ func BenchmarkMayStart(b *testing.B) {
 		})
 	}
 }
+
+func BenchmarkChain(b *testing.B) {
+	r := Enforce(office(b, "modify qos where name=normal set maxtresperuser=cpu=9 grptres=cpu=99 grpjobs=5", "modify account where name=physics set grptres=cpu=100 maxjobs=9"), all)
+	for b.Loop() {
+		if _, refusal := r.Chain(alice); refusal != nil {
+			b.Fatal(refusal)
+		}
+	}
+}

@@ -226,7 +226,8 @@ func (t *tables) reservationEnv(but string) partitions.ResEnv {
 		}
 		cores := max(n.Config.Sockets, 1) * max(n.Config.CoresPerSocket, 1)
 		env.Nodes = append(env.Nodes, partitions.ResNode{
-			Name: n.Name, CPUs: n.Config.CPUs, Cores: cores, Features: n.Features, Partitions: in[n.Name], Up: n.Usable(), Busy: len(n.Jobs) > 0,
+			Name: n.Name, CPUs: n.Config.CPUs, Cores: cores, Features: n.Features, Partitions: in[n.Name], Up: n.Usable(),
+			Busy: len(n.Jobs) > 0, BusyUntil: t.busyUntil(n),
 		})
 	}
 	for _, l := range t.licenses {
@@ -238,6 +239,21 @@ func (t *tables) reservationEnv(but string) partitions.ResEnv {
 		}
 	}
 	return env
+}
+
+// busyUntil is when the last run on a node ends by its limit; 0 when one has none, or is past it.
+func (t *tables) busyUntil(n *Node) (last int64) {
+	for _, id := range n.Jobs {
+		end := int64(0)
+		if j := t.Job(id); j != nil {
+			end = j.limitEnd()
+		}
+		if end <= t.time {
+			return 0
+		}
+		last = max(last, end)
+	}
+	return last
 }
 
 // knownTo tells whether a name in a reservation means anything here. Users and groups are the operating system's.

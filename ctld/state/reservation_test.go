@@ -160,3 +160,32 @@ func TestNameless(t *testing.T) {
 		}
 	}
 }
+
+// TestReserveABusyNode: what runs on a node counts until its limit ends it.
+func TestReserveABusyNode(t *testing.T) {
+	w := newWorld3(t)
+	w.now = late
+	id := w.submit(of("bob", job.Spec{TimeLimit: 30 * 60_000}))
+	if n := w.plan(w.begin(id, -1, alloc("n1", 1))); n != 1 {
+		t.Fatal("it was not started")
+	}
+	reserve := func(minutes int64, more ...string) *state.Refusal {
+		words := append([]string{fmt.Sprint("starttime=", late+minutes*60_000), "duration=60", "nodes=n1", "users=alice"}, more...)
+		name, r := w.reserve("create", "", words...)
+		if r == nil {
+			w.reserve("delete", name)
+		}
+		return r
+	}
+	wantRefusal(t, reserve(29), "ESLURM_NODES_BUSY", "n1")
+	for what, r := range map[string]*state.Refusal{"after it": reserve(31), "all the same": reserve(29, "flags=IGNORE_JOBS")} {
+		if r != nil {
+			t.Errorf("%s: %+v", what, *r)
+		}
+	}
+	forever := w.submit(of("bob", job.Spec{TimeLimit: job.Unlimited}))
+	if n := w.plan(w.begin(forever, -1, alloc("n1", 1))); n != 1 {
+		t.Fatal("it was not started")
+	}
+	wantRefusal(t, reserve(5000), "ESLURM_NODES_BUSY", "n1")
+}
