@@ -50,7 +50,7 @@ type goldenEntry struct {
 
 const (
 	goldenHash    = 8
-	goldenEntries = 700
+	goldenEntries = 1400
 )
 
 // makeGolden makes a log of the newest level, which begins at the first and rises to it: of a few
@@ -78,6 +78,9 @@ func tryGolden(t *testing.T, rng *rand.Rand, kept map[string]bool) (list []golde
 		switch {
 		case i == 0:
 			cmds = []*logpb.Command{config(), register("n1", "b0"), register("n2", "b0")}
+		case i%storyEvery < len(story):
+			g.now += 1000
+			cmds = story[i%storyEvery](g)
 		case i%20 == 0:
 			cmds = refresh(g)
 		default:
@@ -277,7 +280,7 @@ func replay(t *testing.T, f *fsm.FSM, list []goldenEntry, seen map[string]bool) 
 // unwritten are fields that no command and no record has.
 var unwritten = map[string]bool{
 	"SnapshotJob.array_running": true, "SnapshotJob.hold_admin": true, "SnapshotJob.launch_ms": true, "SnapshotJob.bad_nodes": true,
-	"SnapshotJob.warned": true, "SnapshotPartition.state": true,
+	"SnapshotJob.warned": true, "SnapshotPartition.state": true, "SnapshotUsage.sub": true,
 }
 
 // lacks lists the commands, records and fields that are nowhere in a golden log, nor in the snapshots
@@ -291,7 +294,7 @@ func lacks(t *testing.T, list []goldenEntry, kept map[string]bool) []string {
 		}
 		note(seen, m.ProtoReflect())
 	}
-	asked := map[string]bool{"RegisterNode": true, "SetConfig": true, "SetController": true, "CreateJoinToken": true} // the log has them
+	asked := map[string]bool{"RegisterNode": true, "SetConfig": true, "SetController": true, "CreateJoinToken": true, "Promise": true} // the log has them
 	return append(missing(seen, (&logpb.Entry{}).ProtoReflect().Descriptor(), map[string]bool{}),
 		missing(kept, (&logpb.SnapshotRecord{}).ProtoReflect().Descriptor(), asked)...)
 }

@@ -175,7 +175,7 @@ func schedConfig(g *generator, s *logpb.SetConfig) {
 	s.Sched = &logpb.ConfigSched{
 		PriorityType: one(g, "type", "multifactor", "expansion", "fcfs"), WeightAge: 1, WeightAssoc: 2, WeightFairShare: 3, WeightJobSize: 4, WeightPartition: 5,
 		WeightQos: 6, WeightTres: []string{"cpu=10"}, WeightBid: 7, MaxAgeMs: 1000, HalfLifeMs: one[int64](g, "half", 0, 600_000), CalcPeriodMs: 300_000, FavorSmall: true,
-		PriorityFlags: []string{"MAX_TRES"}, UsageReset: one(g, "reset", "NONE", "DAILY"), Dampening: 2, Enforce: one(g, "enforce", nil, []string{"limits"}, []string{"associations"}, []string{"limits", "qos", "safe"}),
+		PriorityFlags: []string{"MAX_TRES"}, UsageReset: one(g, "reset", "NONE", "DAILY"), Dampening: 2, Enforce: one(g, "enforce", nil, nil, nil, []string{"limits"}, []string{"associations"}, []string{"limits", "qos", "safe"}),
 		PreemptType: "qos", PreemptMode: "REQUEUE", PreemptExemptMs: 5, PreemptParameters: []string{"youngest_first"}, SchedulerParameters: []string{"bf_window=10"},
 		Licenses: []string{one(g, "licenses", "matlab:3", "matlab:1")}, DependencyParameters: []string{"kill_invalid_depend"}, Topology: one(g, "topology", "", "tree"),
 		Switches: []*logpb.ConfigSwitch{{Name: "s1", Nodes: []string{"n1", "n2"}}, {Name: "top", Switches: []string{"s1"}}}, BlockSizes: []uint32{1},
@@ -183,7 +183,7 @@ func schedConfig(g *generator, s *logpb.SetConfig) {
 	for _, p := range s.Partitions {
 		p.Qos, p.DenyQos, p.PreemptMode, p.GraceMs, p.TresBillingWeights = one(g, "qos", "", "", "high"), []string{"low"}, "CANCEL", 1000, []string{"CPU=2.0", "GRES/gpu=5"}
 		p.ExclusiveUser, p.Lln, p.MaxCpusPerNode = g.pick("exclusive", 4) == 0, true, uint32(g.pick("cpus", 2))*4
-		p.ReqResv = g.pick("reservation", 6) == 0
+		p.ReqResv = g.pick("reservation", 12) == 0
 	}
 }
 
