@@ -14,7 +14,7 @@ MAINS := grid:./cli gctld:./ctld gnoded:./nodeagent gnode-launch:./nodeagent/lau
 BINS  := $(foreach m,$(MAINS),$(BIN)/$(firstword $(subst :, ,$(m))))
 LINKS := gsub gqueue gcancel ginfo gacct gctl gacctmgr gshare gprio sbatch squeue scancel sinfo sacct scontrol sacctmgr sshare sprio
 
-.PHONY: help build test race lint proto man sim e2e robust robust-failover robust-agent robust-members robust-security bench bench-submit bench-launch bench-slurm-install cover fuzz demo install check clean need-go
+.PHONY: help build test race lint proto man sim sim-traces e2e robust robust-failover robust-agent robust-members robust-security bench bench-submit bench-launch bench-slurm-install cover fuzz demo install check clean need-go
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,8 +48,12 @@ man: need-go ## write the generated manual pages again
 	$(GO) test ./conf -run TestManPage -update
 	CASES_FOLDER=none $(GO) test ./cli -run TestManPages -update
 
-sim: need-go ## the seeded simulator of state, planner and log with fresh seeds (SIM_TIME=60s)
+sim: need-go sim-traces ## sim-traces, then the seeded simulator of state, planner and log with fresh seeds (SIM_TIME=60s)
 	GOGC=400 $(GO) test ./ctld/sim -count=1 -timeout 24h -v -run '^TestSim$$' -sim-time $${SIM_TIME:-60s}
+
+sim-traces: need-go ## the published traces of ../shared/traces: answers to all digits, and the policies' figures
+	@[ -r ../shared/traces/KTH-SP2-1996-2.swf ] || echo "sim-traces: skipped: the published traces are not in ../shared/traces"
+	$(GO) test ./ctld/gsim/replay -count=1 -timeout 60m -v -run 'Published|Targets' -sim-traces
 
 e2e: need-go ## the user cases against a real cluster on loopback
 	$(GO) test -count=1 -v -run "Cases|Killed|Reconfigure" ./cli
@@ -100,7 +104,7 @@ demo: build ## three controllers, four agents, real jobs, and the leader killed 
 
 install: build ## install programs, links and manual pages under PREFIX (default /usr/local)
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/sbin $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man5 $(DESTDIR)$(PREFIX)/share/man/man8
-	install -m 755 $(BIN)/grid $(DESTDIR)$(PREFIX)/bin/
+	install -m 755 $(BIN)/grid $(BIN)/gsim $(DESTDIR)$(PREFIX)/bin/
 	for l in $(LINKS); do ln -sf grid $(DESTDIR)$(PREFIX)/bin/$$l; done
 	install -m 755 $(BIN)/gctld $(BIN)/gnoded $(BIN)/gnode-launch $(BIN)/gstepd $(DESTDIR)$(PREFIX)/sbin/
 	for s in 1 5 8; do install -m 644 man/man$$s/*.$$s $(DESTDIR)$(PREFIX)/share/man/man$$s/; done

@@ -3,6 +3,7 @@
 package plot
 
 import (
+	"errors"
 	"fmt"
 	"image/color"
 	"math"
@@ -12,15 +13,16 @@ import (
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/tensorgrid/tensorgrid/ctld/gsim/replay"
 )
 
-// Size of a picture, and how many steps a line over time has at most: more are drawn over each other.
+// Size of a picture, and how many steps a line over time has at most: more would hide each other.
 const (
 	Width    = 22 * vg.Centimeter
 	Height   = 11 * vg.Centimeter
-	MaxSteps = 2000
+	MaxSteps = 240
 )
 
 // colours of several replays in one picture, readable without seeing colours: from dark to light.
@@ -49,13 +51,30 @@ func Write(folder string, list []*replay.Result) ([]string, error) {
 		}
 		for _, kind := range []string{".svg", ".png"} {
 			file := filepath.Join(folder, p.name+kind)
-			if err := pic.Save(Width, Height, file); err != nil {
-				return nil, fmt.Errorf("%s: %w", file, err)
+			if err := save(pic, file, kind[1:]); err != nil {
+				return nil, err
 			}
 			files = append(files, file)
 		}
 	}
 	return files, nil
+}
+
+// save draws a picture with a margin, so that the last label is not cut off.
+func save(p *plot.Plot, file, kind string) (err error) {
+	c, err := draw.NewFormattedCanvas(Width, Height, kind)
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	const margin = 14
+	p.Draw(draw.Crop(draw.New(c), margin, -2*margin, margin/2, -margin/2))
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	_, err = c.WriteTo(f)
+	return err
 }
 
 // blank is a picture with its titles.
@@ -87,6 +106,7 @@ func overTime(p *plot.Plot, list []*replay.Result, of func(*replay.Sample) float
 		p.Legend.Add(r.Summary.Policy, line)
 	}
 	p.X.Min, p.Y.Min = 0, 0
+	p.Y.Max *= 1.2 // room for the legend
 	return nil
 }
 
@@ -153,6 +173,7 @@ func wait(list []*replay.Result) (*plot.Plot, error) {
 		p.Add(marks)
 	}
 	p.NominalX(names...)
+	p.Y.Max *= 6 // room for the legend
 	return p, nil
 }
 

@@ -1,9 +1,12 @@
 package replay
 
 import (
+	"flag"
 	"fmt"
 	"testing"
 )
+
+var simTraces = flag.Bool("sim-traces", false, "replay the published traces under the policies with targets: some minutes")
 
 // The policies whose figures are shown: nothing in them is of one trace.
 const (
@@ -16,6 +19,9 @@ const (
 // TestTargets: expansion on KTH with the users' estimates, open and with 100 promises, at its bars; the default policy
 // and the corrected estimates beside them; all of it on Lublin-1 too.
 func TestTargets(t *testing.T) {
+	if !*simTraces {
+		t.Skip("skipped: make sim runs it (-sim-traces)")
+	}
 	kth, lub := load(t, "KTH-SP2-1996-2.swf"), load(t, "lublin_256.swf")
 	for _, p := range planners {
 		t.Run(p.name, func(t *testing.T) {
