@@ -128,7 +128,7 @@ func TestBench(t *testing.T) {
 // benchArray compares a job with an array of a million tasks.
 func benchArray(t *testing.T) {
 	base := benchCluster(1000, 10000)
-	round := func(tasks int) float64 {
+	with := func(tasks int) *Snapshot {
 		s := *base
 		spec := job.Spec{CPUsPerTask: 2}
 		w := Waiting{JobID: 900_000, Limit: -1}
@@ -140,10 +140,14 @@ func benchArray(t *testing.T) {
 		}
 		s.Classes = append(slices.Clone(s.Classes), &Class{Key: "array", Version: 1, Spec: &spec, Extra: &job.Extra{}, Time: 60000,
 			Waiting: slices.Values([]Waiting{w}), Count: 1})
-		return millis(timed(15, func() { Plan(&s, 0, Policy{}) }))
+		return &s
 	}
-	round(1)
-	one, million := round(1), round(1_000_000)
-	figure(t, "sched-one-job-round", one, 0)
-	figure(t, "sched-million-task-array-round", million, 1.1*one)
+	single, array := with(1), with(1_000_000)
+	one, million := time.Hour, time.Hour
+	for range 9 { // in turn, the best of each: other load on the machine meets both
+		one = min(one, timed(1, func() { Plan(single, 0, Policy{}) }))
+		million = min(million, timed(1, func() { Plan(array, 0, Policy{}) }))
+	}
+	figure(t, "sched-one-job-round", millis(one), 0)
+	figure(t, "sched-million-task-array-round", millis(million), 1.1*millis(one))
 }

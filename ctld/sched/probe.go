@@ -96,7 +96,10 @@ func with(s *Snapshot, c *Class, w Waiting) (*Snapshot, int) {
 	own.Key, own.Version, own.Count = c.Key+"\x00", 0, 1
 	own.Shape = cmp.Or(c.Shape, c.Key)
 	free := w
-	free.Held, free.Blocked, free.Priority = false, "", max(w.Priority, 1)
+	free.Held, free.Blocked = false, ""
+	if c.Mixed {
+		free.Priority = max(w.Priority, 1)
+	}
 	if w.Tasks != nil {
 		one := uint32(0)
 		for t := range w.Tasks.All() {
