@@ -84,7 +84,7 @@ func keyHelp() []getopt.Item {
 		{Term: "account", Text: list(accountKeys)}, {Term: "user", Text: list(userKeys)},
 		{Term: "limits of both", Text: list(limitKeys)}, {Term: "qos", Text: list(qosKeys)},
 		{Text: "A TRES list is written as cpu=100,mem=200G,gres/gpu=8; -1 takes a limit away. Lists of QOS, preempt and flags also take += and -=. Times are minutes or as in gsub(1). GrpCPUs, MaxNodes and the like of old scripts are read as their TRES."},
-		{Text: "show also takes withassoc, tree, withcoord and noinherit words."},
+		{Text: "show also takes the words withassoc, withcoord and tree."},
 	}
 }
 

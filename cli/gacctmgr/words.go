@@ -143,9 +143,9 @@ func (e *entity) key(word string) (string, error) {
 
 // command is what follows an entity.
 type command struct {
-	where, set                                     []*ctldpb.Clause
-	format                                         string
-	withAssoc, tree, withCoord, rawQOS, withDelete bool
+	where, set                 []*ctldpb.Clause
+	format                     string
+	withAssoc, tree, withCoord bool
 }
 
 // parse reads the clauses. Words without a key are names. In add all is set; else what stands before "set" is where.
@@ -198,8 +198,8 @@ func (cmd *command) flag(low string) bool {
 		cmd.tree = true
 	case has("withcoordinators", 5):
 		cmd.withCoord = true
-	case has("withdeleted", 5), has("withrawqoslevel", 5), has("wopinfo", 4), has("woplimits", 4), has("onlydefaults", 4), has("noinherit", 3):
-		cmd.withDelete = true
+	case has("withdeleted", 5), has("withrawqoslevel", 5), has("wopinfo", 4), has("woplimits", 4):
+		// What is deleted is gone, QOS are shown by name, and limits only where they are set: these make no difference.
 	default:
 		return false
 	}
