@@ -116,7 +116,6 @@ func TestBenchSchedCalls(t *testing.T) {
 			passes.Add(1)
 		}
 	}()
-	defer func() { stop.Store(true); <-done }()
 	list := func(req *ctldpb.ListJobsRequest, want int) error {
 		d := &discard{ctx: f.as(ann)}
 		if err := f.srv.ListJobs(req, d); err != nil || d.rows != want {
@@ -141,10 +140,38 @@ func TestBenchSchedCalls(t *testing.T) {
 		_, err := f.srv.Cancel(f.as(ann), &ctldpb.CancelRequest{Filter: &ctldpb.JobFilter{JobIds: []string{fmt.Sprint(1 + i)}}})
 		return err
 	}), "ms", 100)
-	if passes.Load() == 0 {
-		fmt.Println("the planner was in its first pass all the time")
-	}
+	stop.Store(true)
+	<-done
+	fmt.Printf("the planner made %d full passes meanwhile\n", passes.Load())
+	thought(t, f, first)
 	fullListing(t, f)
+}
+
+// thought measures the answers that take a round of planning.
+func thought(t *testing.T, f *fixture, id uint32) {
+	const calls = 5
+	spec := script()
+	spec.Partition = "big"
+	begin := time.Now()
+	for range calls {
+		if _, err := f.srv.Submit(f.as(ann), &ctldpb.SubmitRequest{Spec: spec, TestOnly: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tested := time.Since(begin) / calls
+	begin = time.Now()
+	for i := range calls {
+		if _, err := f.srv.ExplainJob(f.as(ann), &ctldpb.ExplainJobRequest{JobId: fmt.Sprint(id + uint32(i))}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	explained := time.Since(begin) / calls
+	begin = time.Now()
+	if _, err := f.srv.ListPriorities(f.as(ann), &ctldpb.ListPrioritiesRequest{Users: []string{"sam"}}); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Printf("--test-only takes %d ms, an explanation %d ms, the priorities of one user's jobs %d ms\n",
+		tested.Milliseconds(), explained.Milliseconds(), time.Since(begin).Milliseconds())
 }
 
 // fullListing measures the whole queue as a stream, and how much memory that takes.

@@ -136,3 +136,22 @@ func TestExplain(t *testing.T) {
 	_, err = f.srv.ExplainJob(f.as(ann), &ctldpb.ExplainJobRequest{JobId: "x"})
 	wantRefusal(t, err, "ESLURM_INVALID_JOB_ID", "x")
 }
+
+// TestHopelessShapes: what single nodes say nothing of is refused at submit where it can never be.
+func TestHopelessShapes(t *testing.T) {
+	f := newSchedFixture(t, "")
+	f.register("n1", "n2", "g1", "g2")
+	for name, edit := range map[string]func(*ctldpb.JobSpec){
+		"counts":     func(s *ctldpb.JobSpec) { s.MinNodes, s.Constraint = 3, "[fast*3]" },
+		"contiguous": func(s *ctldpb.JobSpec) { s.MinNodes, s.Exclude = 3, "n2"; rare(job.OptContiguous, "yes")(s) },
+	} {
+		spec := script()
+		edit(spec)
+		_, err := f.srv.Submit(f.as(ann), &ctldpb.SubmitRequest{Spec: spec})
+		if r := RefusalOf(err); r == nil || r.Why == "" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	f.submit(ann, func(s *ctldpb.JobSpec) { s.MinNodes, s.Constraint = 2, "[fast*2]" })
+	f.submit(ann, func(s *ctldpb.JobSpec) { s.MinNodes = 4; rare(job.OptContiguous, "yes")(s) })
+}

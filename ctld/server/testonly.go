@@ -101,11 +101,28 @@ func (s *Server) admitPlanned(ctx context.Context, view state.Viewer, spec *job.
 	if view.Feature() < state.FeatureSched || !isPlanned(spec) {
 		return nil, nil
 	}
+	if spec.RareValue(job.OptDeadline) == "" {
+		return s.hopeless(ctx, view, spec)
+	}
 	a, err := s.foresee(ctx, view, spec)
 	if err != nil {
 		return nil, err
 	}
 	return s.late(spec, view, a), nil
+}
+
+// hopeless refuses a job that no nodes could run were all of them up and empty.
+func (s *Server) hopeless(ctx context.Context, view state.Viewer, spec *job.Spec) (*ctldpb.Refusal, error) {
+	done, err := s.think(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	class, _ := view.Asked(spec)
+	if why, never := sched.Never(view.Sched(), class); never {
+		return refusalOf("ESLURM_REQUESTED_NODE_CONFIG_UNAVAILABLE", why), nil
+	}
+	return nil, nil
 }
 
 // isPlanned tells whether a job's admission is the planner's question. Features that so many nodes must have, or all
