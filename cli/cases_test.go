@@ -143,6 +143,9 @@ func runScripts(t *testing.T, folder string) {
 			for _, v := range []string{"GRID_CONF", "PATH", "USER", "ADM", "C4", "USERPORT"} {
 				e.Setenv(v, os.Getenv(v))
 			}
+			if folder == "sched" {
+				e.Defer(clearQueue)
+			}
 			return nil
 		},
 		Condition: func(cond string) (bool, error) {
@@ -157,6 +160,21 @@ func runScripts(t *testing.T, folder string) {
 			"restart": cmdRestart, "addfourth": cmdAddFourth, "revoke": cmdRevoke,
 		},
 	})
+}
+
+// clearQueue ends what a script has left, so that one that fails does not spoil the next.
+func clearQueue() {
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		exec.Command("scancel", "-u", os.Getenv("USER")).Run()
+		resv, _ := exec.Command("scontrol", "-o", "show", "reservation").Output()
+		for _, m := range regexp.MustCompile(`ReservationName=(\S+)`).FindAllSubmatch(resv, -1) {
+			exec.Command("scontrol", "delete", "reservationname="+string(m[1])).Run()
+		}
+		jobs, err := exec.Command("squeue", "-h").Output()
+		if err == nil && len(jobs) == 0 && !strings.Contains(string(resv), "ReservationName") {
+			return
+		}
+	}
 }
 
 // submitHeld submits a held job and gives its id.
