@@ -5857,7 +5857,8 @@ type SnapshotJob struct {
 	CheckpointMs    int64    `protobuf:"varint,67,opt,name=checkpoint_ms,json=checkpointMs,proto3" json:"checkpoint_ms,omitempty"` // last checkpoint that it reported
 	ChargedMs       int64    `protobuf:"varint,68,opt,name=charged_ms,json=chargedMs,proto3" json:"charged_ms,omitempty"`          // usage is charged up to then
 	SuspendedByPlan bool     `protobuf:"varint,69,opt,name=suspended_by_plan,json=suspendedByPlan,proto3" json:"suspended_by_plan,omitempty"`
-	Reservation     string   `protobuf:"bytes,70,opt,name=reservation,proto3" json:"reservation,omitempty"` // the reservation that its run is in
+	Reservation     string   `protobuf:"bytes,70,opt,name=reservation,proto3" json:"reservation,omitempty"`                     // the reservation that its run is in
+	PromiseBase     uint64   `protobuf:"varint,71,opt,name=promise_base,json=promiseBase,proto3" json:"promise_base,omitempty"` // state version that the plan which gave the promise was made on
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -6373,6 +6374,13 @@ func (x *SnapshotJob) GetReservation() string {
 		return x.Reservation
 	}
 	return ""
+}
+
+func (x *SnapshotJob) GetPromiseBase() uint64 {
+	if x != nil {
+		return x.PromiseBase
+	}
+	return 0
 }
 
 type SnapshotNode struct {
@@ -7049,7 +7057,7 @@ const file_logpb_log_proto_rawDesc = "" +
 	"\x03set\x18\x03 \x03(\v2*.tensorgrid.log.SnapshotPartition.SetEntryR\x03set\x1a6\n" +
 	"\bSetEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe0\x10\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x83\x11\n" +
 	"\vSnapshotJob\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x17\n" +
 	"\aspec_of\x18\x02 \x01(\rR\x06specOf\x12+\n" +
@@ -7138,7 +7146,8 @@ const file_logpb_log_proto_rawDesc = "" +
 	"\n" +
 	"charged_ms\x18D \x01(\x03R\tchargedMs\x12*\n" +
 	"\x11suspended_by_plan\x18E \x01(\bR\x0fsuspendedByPlan\x12 \n" +
-	"\vreservation\x18F \x01(\tR\vreservation\"\xf7\x02\n" +
+	"\vreservation\x18F \x01(\tR\vreservation\x12!\n" +
+	"\fpromise_base\x18G \x01(\x04R\vpromiseBase\"\xf7\x02\n" +
 	"\fSnapshotNode\x122\n" +
 	"\x06config\x18\x01 \x01(\v2\x1a.tensorgrid.log.ConfigNodeR\x06config\x12<\n" +
 	"\n" +

@@ -57,7 +57,7 @@ func jobRecord(j *state.Job, owners map[*job.Spec]uint32) (*logpb.SnapshotJob, *
 		Revision: j.Revision, LeaseMs: j.Lease,
 		FixedPriority: j.Fixed, HetId: j.Het, HetOffset: j.HetOffset, SuspendedMs: j.SuspendedAt, StoppedMs: j.Stopped,
 		SuspendedByPlan: j.SuspendedByPlan, PreemptMs: j.PreemptAt, PreemptHow: j.PreemptHow, PreemptBy: j.PreemptBy,
-		GraceEndMs: j.GraceEnd, CheckpointMs: j.Checkpoint, ChargedMs: j.Charged, Reservation: j.Reservation,
+		GraceEndMs: j.GraceEnd, CheckpointMs: j.Checkpoint, ChargedMs: j.Charged, PromiseBase: j.PromiseBase, Reservation: j.Reservation,
 	}
 	m.Promise = promiseToLog(j.Promise)
 	if j.Waiting != nil {
@@ -116,7 +116,7 @@ func jobFromRecord(re *state.Restorer, m *logpb.SnapshotJob) (*state.Job, error)
 		Revision: m.Revision, Lease: m.LeaseMs,
 		Fixed: m.FixedPriority, Het: m.HetId, HetOffset: m.HetOffset, SuspendedAt: m.SuspendedMs, Stopped: m.StoppedMs,
 		SuspendedByPlan: m.SuspendedByPlan, PreemptAt: m.PreemptMs, PreemptHow: m.PreemptHow, PreemptBy: m.PreemptBy,
-		GraceEnd: m.GraceEndMs, Checkpoint: m.CheckpointMs, Charged: m.ChargedMs, Reservation: m.Reservation,
+		GraceEnd: m.GraceEndMs, Checkpoint: m.CheckpointMs, Charged: m.ChargedMs, PromiseBase: m.PromiseBase, Reservation: m.Reservation,
 	}
 	j.Promise = promiseFromLog(m.Promise)
 	for _, s := range m.Signals {

@@ -3,6 +3,7 @@ package sim
 import (
 	"slices"
 
+	"github.com/tensorgrid/tensorgrid/ctld/fsm"
 	"github.com/tensorgrid/tensorgrid/ctld/sched"
 	"github.com/tensorgrid/tensorgrid/ctld/state"
 )
@@ -74,7 +75,11 @@ var actions = []action{
 	{"partition", 2, false, (*sim).partition},
 	{"token", 4, false, (*sim).token},
 	{"controller", 1, false, (*sim).controller},
-	{"feature", 1, false, func(s *sim) { s.propose(nil, raise()) }},
+	{"feature", 1, false, func(s *sim) { s.propose(nil, raise(s.view.Feature()+1), s.config(false)) }},
+	{"het", 4, false, (*sim).het},
+	{"suspend", 4, false, (*sim).suspend},
+	{"account", 4, false, (*sim).account},
+	{"reserve", 2, false, (*sim).reserve},
 	{"elect", 3, false, (*sim).elect},
 	{"cut", 4, false, func(s *sim) {
 		if h := s.someHost(); !h.cut {
@@ -113,7 +118,8 @@ var traits = []struct {
 }{
 	{"stale", 3}, {"zombie", 2}, {"clock", 1}, {"refuse", 15}, {"slow", 6}, {"oom", 2}, {"badend", 12}, {"drop", 12}, {"late", 4},
 	{"foresee", 2}, {"fenceprogram", 3}, {"gres", 3}, {"memory", 3}, {"choosy", 4}, {"parts", 2}, {"array", 4}, {"later", 8},
-	{"hold", 12}, {"depend", 3}, {"blob", 2}, {"longago", 1}, {"jumps", 1},
+	{"hold", 12}, {"depend", 3}, {"blob", 2}, {"longago", 1}, {"jumps", 1}, {"deadline", 6}, {"licenses", 5},
+	{"kill-invalid", 1}, {"limits", 1},
 }
 
 // Kinds names all that Options.Off may turn off.
@@ -145,6 +151,11 @@ type swarm struct {
 	lease    int64
 	share    string
 	policy   sched.Policy
+
+	order       string // PriorityType
+	preempt     string // PreemptType
+	preemptMode string
+	promises    int
 }
 
 func newSwarm(s *sim) swarm {
@@ -169,12 +180,14 @@ func newSwarm(s *sim) swarm {
 	if jump := 50 + s.dice.below(500); w.often["jumps"] > 0 {
 		w.jump = jump
 	}
-	w.level = uint32(1 + s.dice.below(2))
+	w.level = uint32(1 + s.dice.below(int(fsm.Version)))
 	w.requeues = uint32(s.dice.below(3) * 3)
 	w.service = uint32(s.dice.below(3))
 	w.lease = pick(s, int64(0), 5000, 60_000)
 	w.share = pick(s, "NO", "EXCLUSIVE")
 	w.policy = sched.Policy{MaxStarts: pick(s, 0, 0, 1, 3), Depth: pick(s, 0, 0, 2)}
+	w.order, w.promises = pick(s, "multifactor", "multifactor", "expansion", "fcfs"), pick(s, 0, 3, 10)
+	w.preempt, w.preemptMode = pick(s, "none", "partition_prio", "partition_prio"), pick(s, "CANCEL", "REQUEUE", "SUSPEND")
 	return w
 }
 

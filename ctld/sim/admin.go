@@ -33,20 +33,23 @@ func (s *sim) begin() {
 	}
 	s.elect()
 	s.propose(nil, s.config(false))
-	if s.swarm.level > 1 {
-		s.propose(nil, raise())
+	for level := uint32(2); level <= s.swarm.level; level++ {
+		s.propose(nil, raise(level))
+	}
+	if s.swarm.level >= state.FeatureSched {
+		s.propose(nil, s.config(false))
 	}
 	s.commit(len(s.pipe))
 }
 
-func raise() *logpb.Command {
-	return &logpb.Command{Of: &logpb.Command_RaiseFeature{RaiseFeature: &logpb.RaiseFeature{Level: 2}}}
+func raise(level uint32) *logpb.Command {
+	return &logpb.Command{Of: &logpb.Command_RaiseFeature{RaiseFeature: &logpb.RaiseFeature{Level: min(level, fsm.Version)}}}
 }
 
 // config is the configuration; a changed one has fewer nodes, or others of their resources.
 func (s *sim) config(changed bool) *logpb.Command {
 	cfg := state.Config{Cluster: "sim", FirstJobID: 1, JobRequeue: true, MaxBatchRequeue: s.swarm.requeues, ReturnToService: s.swarm.service,
-		RequeueDelay: 20_000, MaxArraySize: 1001, KillWait: killWait, MaxJobCount: 500, MaxSubmitPerUser: 200}
+		RequeueDelay: 20_000, MaxArraySize: 1001, KillWait: killWait, MaxJobCount: 500, MaxSubmitPerUser: 200, Sched: s.schedConfig()}
 	var nodes []state.NodeConfig
 	var names []string
 	for i, h := range s.hosts {

@@ -37,6 +37,7 @@ func (s *sim) follow(before *state.View, cmds []*logpb.Command, results []fsm.Re
 		}
 	}
 	s.compare(before, purges, requeues)
+	s.keepPromises(before.Version(), cmds)
 	s.aliveHeld()
 }
 
@@ -210,8 +211,11 @@ func (s *sim) alive(on *host, fresh *proc) {
 					continue
 				}
 				a := &p.allocs[i]
-				cpus[a.Node] += a.CPUs
 				mem[a.Node] += a.Mem
+				if holding(j, p.key) && j.SuspendedAt > 0 {
+					continue // its CPUs are others'
+				}
+				cpus[a.Node] += a.CPUs
 				for _, x := range a.CPUIDs {
 					s.owns(numbers, device{a.Node, "cpu", uint64(x)}, p)
 				}
@@ -286,9 +290,9 @@ func (s *sim) samePlan() {
 	}
 	s.sameRecords(r)
 	now := s.view.Time() + int64(s.dice.below(100_000))
-	first := planBytes(s.view, now, s.swarm.policy)
+	first := planBytes(s.view, now, s.policy(s.view))
 	for _, v := range []*state.View{s.view, r.f.View()} {
-		if again := planBytes(v, now, s.swarm.policy); !bytes.Equal(first, again) {
+		if again := planBytes(v, now, s.policy(v)); !bytes.Equal(first, again) {
 			s.fail("two plans of one state differ: %q, %q", first, again)
 		}
 	}

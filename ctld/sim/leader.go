@@ -244,7 +244,7 @@ func agrees(v *state.View, n *state.Node, ses *session) bool {
 }
 
 func batchHost(j *state.Job, name string) bool {
-	return j != nil && len(j.Allocs) > 0 && j.Allocs[0].Node == name && !j.Done[0]
+	return j != nil && j.HetOffset == 0 && len(j.Allocs) > 0 && j.Allocs[0].Node == name && !j.Done[0]
 }
 
 // drive sends what differs between the state and the agent. A deposed leader goes by the last that it saw.
@@ -308,9 +308,16 @@ func (s *sim) steer(ses *session, j *state.Job, r *sent) {
 			ses.send(order{key: r.key, signal: true})
 		}
 	}
-	if r.limit != j.TimeLimit {
-		r.limit = j.TimeLimit
-		limit := max(0, j.TimeLimit)
+	want := j.TimeLimit
+	switch {
+	case j.SuspendedAt > 0: // its time stands still
+		want = 0
+	case want > 0:
+		want += j.Stopped
+	}
+	if r.limit != want {
+		r.limit = want
+		limit := max(0, want)
 		ses.send(order{key: r.key, limit: &limit})
 	}
 }
@@ -422,7 +429,7 @@ func (s *sim) plan() {
 
 // decide plans, and gives the starts their leases.
 func (s *sim) decide(v *state.View, now int64) *sched.Decision {
-	d := sched.Plan(v.Sched(), now, s.swarm.policy)
+	d := sched.Plan(v.Sched(), now, s.policy(v))
 	for i := range d.Starts {
 		start := &d.Starts[i]
 		j := v.Job(start.JobID)
@@ -443,20 +450,6 @@ func (s *sim) foreseen(r *logpb.Reported) *logpb.Command {
 		Exit: job.Exit{Code: r.ExitCode, Signal: r.Signal}, OOM: r.Oom, Start: r.StartMs, End: r.EndMs, KilledFor: job.Why(r.KilledFor),
 		Error: r.Error, Cause: job.Cause(r.Cause), StdoutError: r.StdoutError, EpilogError: r.EpilogError, Lost: r.Lost}})
 	return &logpb.Command{Of: &logpb.Command_Plan{Plan: planToLog(s.decide(guess, s.stamp()))}}
-}
-
-func planToLog(d *sched.Decision) *logpb.Plan {
-	m := &logpb.Plan{Base: d.Base}
-	for i := range d.Starts {
-		m.Starts = append(m.Starts, fsm.StartToLog(&d.Starts[i]))
-	}
-	for _, r := range d.Reasons {
-		m.Reasons = append(m.Reasons, &logpb.ReasonChange{JobId: r.JobID, Reason: string(r.Reason), Detail: r.Detail, StartMs: r.Start})
-	}
-	for _, c := range d.Classes {
-		m.Classes = append(m.Classes, &logpb.ClassReason{Class: c.Class, Reason: string(c.Reason), Detail: c.Detail, StartMs: c.Start})
-	}
-	return m
 }
 
 // liveness tells the state which nodes are silent, and which are back.
@@ -592,4 +585,7 @@ func (s *sim) timers() {
 		}
 	}
 	l.limits = known
+	for _, t := range s.own(l).Timers(s.stamp()) {
+		s.propose(nil, timer(runKey{t.JobID, t.Run}, t.What, 0))
+	}
 }

@@ -117,6 +117,7 @@ type sim struct {
 	late    []fact // what agents said once, to be said again much later
 
 	users    users
+	promises promised
 	newest   uint32 // highest id that a record has had
 	deepest  int    // commands of the entry in hand
 	quiesced bool   // faults have stopped

@@ -164,12 +164,18 @@ func (s *sim) spec() *logpb.JobSpec {
 	if s.happens("later") {
 		p.BeginMs = s.view.Time() + int64(s.dice.below(1800_000))
 	}
+	if s.happens("deadline") {
+		p.Rare = append(p.Rare, job.OptDeadline, fmt.Sprint(s.view.Time()+int64(s.dice.below(1200_000))))
+	}
 	p.Hold = s.happens("hold")
 	if s.happens("depend") {
 		p.Dependency = s.dependency()
 		if s.dice.in(3) {
-			p.Rare = []string{"kill-on-invalid-dep", "yes"}
+			p.Rare = append(p.Rare, job.OptInvalidDep, "yes")
 		}
+	}
+	if s.happens("licenses") {
+		p.Rare = append(p.Rare, job.OptLicenses, pick(s, "foo:1", "foo:2"))
 	}
 	if s.happens("blob") {
 		for b := range s.view.Blobs() {

@@ -63,6 +63,7 @@ type Job struct {
 	// From FeatureSched on.
 	Fixed           bool           // Priority was set by an administrator and is not worked out
 	Promise         *sched.Promise // the start that it was promised; nil = none
+	PromiseBase     uint64         // state version that the plan which gave it was made on
 	Het             uint32         // job id of the first component; 0 = no heterogeneous job
 	HetOffset       uint32         // which component it is, from 0
 	SuspendedAt     int64          // since when it is suspended; 0 = it is not

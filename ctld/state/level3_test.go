@@ -171,7 +171,7 @@ func TestPromise(t *testing.T) {
 	w := newWorld3(t)
 	id := w.submit(job.Spec{UID: 1})
 	give := func(start int64, revision uint64, node string) {
-		w.decide(&sched.Decision{Promises: []sched.PromiseChange{{JobID: id, Revision: revision,
+		w.decide(&sched.Decision{Base: w.s.View().Version(), Promises: []sched.PromiseChange{{JobID: id, Revision: revision,
 			Promise: &sched.Promise{Start: start, Partition: "p", Nodes: []job.NodeAlloc{alloc(node, 1)}, Limit: 60_000}}}})
 	}
 	has := func(want int64) {
@@ -196,7 +196,10 @@ func TestPromise(t *testing.T) {
 	w.control(state.OpRelease, root, id)
 	give(6000, 2, "n1")
 	has(6000)
-	w.decide(&sched.Decision{Promises: []sched.PromiseChange{{JobID: id, Revision: 2}}})
+	w.decide(&sched.Decision{Base: 1, Promises: []sched.PromiseChange{{JobID: id, Revision: 2, // of an earlier leader's plan
+		Promise: &sched.Promise{Start: 7000, Partition: "p", Nodes: []job.NodeAlloc{alloc("n1", 1)}}}}})
+	has(6000)
+	w.decide(&sched.Decision{Base: w.s.View().Version(), Promises: []sched.PromiseChange{{JobID: id, Revision: 2}}})
 	has(0)
 	give(6000, 2, "n1")
 	w.plan(w.begin(id, -1, alloc("n1", 1)))

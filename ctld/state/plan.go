@@ -20,7 +20,7 @@ func (t *Tx) Plan(p *sched.Decision) (taken int) {
 		i += n
 	}
 	for i := range p.Promises {
-		t.promise(&p.Promises[i])
+		t.promise(&p.Promises[i], p.Base)
 	}
 	for _, c := range p.Classes {
 		if old, ok := t.classes.Get(c.Class); ok {
@@ -132,7 +132,7 @@ func (t *Tx) start(s *sched.Start) bool {
 	}
 	j.happen(job.EventStart)
 	j.Reason, j.Detail, j.HeldBy = "", "", HoldNone
-	j.Promise = nil
+	j.Promise, j.PromiseBase = nil, 0
 	j.Partition, j.Reservation, j.Charged = s.Partition, reservation, 0
 	j.Start, j.TimeLimit, j.End = t.now, t.limitOf(old, s), 0
 	if j.Lease = 0; s.Lease > 0 && t.mayRequeue(j) {
@@ -257,7 +257,7 @@ func (t *Tx) split(old *Job, task uint32) (before, j *Job) {
 	}
 	base := edit(old)
 	base.Waiting = rest
-	base.Promise = nil // it was of the task that starts
+	base.Promise, base.PromiseBase = nil, 0 // it was of the task that starts
 	t.put(old, base)
 	j.ID, j.Key, j.Class = t.nextID, "", ""
 	t.nextID++

@@ -294,13 +294,14 @@ func (t *tables) waitingOf(number uint32) func(yield func(sched.Waiting) bool) {
 // schedClass is what the planner sees of a class.
 func (t *tables) schedClass(c *class, lean *tables) *sched.Class {
 	s := &sched.Class{Key: c.key, Spec: c.spec, Avoid: c.avoid, Count: c.count, Waiting: lean.waitingOf(c.number), Mixed: c.shape == ""}
-	if s.Mixed {
-		return s
-	}
 	spec := c.spec
 	extra, err := spec.Extra()
 	if err == nil {
 		s.Extra = &extra
+	}
+	if s.Mixed {
+		extra.Licenses, extra.Reservations = nil, nil // nothing is counted or kept there
+		return s
 	}
 	s.Shape, s.UID, s.User, s.Account, s.QOS = c.shape, spec.UID, spec.User, spec.Account, spec.QOS
 	s.Time, s.TimeMin, s.Fixed = spec.TimeLimit, spec.TimeMin, c.fixed

@@ -7,8 +7,9 @@ import (
 )
 
 // promise gives a waiting record the start that the planner promised it, or takes it back. What was promised to
-// another revision of the record, or names what is not there, is dropped.
-func (t *Tx) promise(c *sched.PromiseChange) {
+// another revision of the record, or names what is not there, is dropped; and so is the word of a plan that was made on
+// an earlier state than the one that gave the present promise, for it may move that to a later time.
+func (t *Tx) promise(c *sched.PromiseChange, base uint64) {
 	old := t.Job(c.JobID)
 	if old == nil || t.feature < FeatureSched || !couldStart(old) || c.Revision != 0 && c.Revision != old.Revision {
 		return
@@ -17,8 +18,12 @@ func (t *Tx) promise(c *sched.PromiseChange) {
 	if p == nil && old.Promise == nil || p != nil && !t.mayPromise(old, p) {
 		return
 	}
+	if have := old.Promise; have != nil && base <= old.PromiseBase && (base < old.PromiseBase || p == nil || p.Start > have.Start) {
+		return
+	}
 	j := edit(old)
-	if j.Promise = nil; p != nil {
+	if j.Promise, j.PromiseBase = nil, 0; p != nil {
+		j.PromiseBase = base
 		j.Promise = &sched.Promise{Start: p.Start, Partition: t.Partition(p.Partition).Name, Nodes: t.ownAllocs(p.Nodes), Limit: p.Limit}
 	}
 	t.put(old, j)
@@ -44,7 +49,7 @@ func keepPromise(old, j *Job) {
 		return
 	}
 	if !couldStart(j) || old != nil && (old.Revision != j.Revision || old.Run != j.Run) {
-		j.Promise = nil
+		j.Promise, j.PromiseBase = nil, 0
 	}
 }
 

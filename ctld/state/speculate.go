@@ -20,7 +20,7 @@ func (v *View) Foresee(now int64, reports []*Reported) *View {
 // a leader plans on whose last plan is still on its way into the log. As with Foresee it is a guess.
 func (v *View) ForeseePlan(now int64, reports []*Reported, plans []*sched.Decision) *View {
 	v.mu.Lock() // a copy marks what it was made from
-	f := &View{tables: v.tables.copy(), cache: newSchedCache(v.cache.versions)}
+	f := &View{tables: v.tables.copy(), cache: v.cache.fork()}
 	v.mu.Unlock()
 	p := newPrivate()
 	p.classNums = trialClasses
@@ -36,6 +36,18 @@ func (v *View) ForeseePlan(now int64, reports []*Reported, plans []*sched.Decisi
 	}
 	return f
 }
+
+// fork gives a trial a cache of its own that begins with what this one has: of what the trial does not change the
+// planner gets the same pointers.
+func (c *schedCache) fork() *schedCache {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return &schedCache{made: c.made, usage: trialUsage, key: c.key, nodes: c.nodes, forms: c.forms, runs: c.runs, fixed: c.fixed,
+		shares: c.shares, versions: c.versions}
+}
+
+// trialUsage is no version of any store's usage: a trial counts its own on, so that equal numbers mean nothing.
+const trialUsage = ^uint64(0)
 
 // trialClasses is where the numbers of classes begin that a trial makes: those of the store are below.
 const trialClasses = 1 << 31

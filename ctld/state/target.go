@@ -134,7 +134,7 @@ func (t *Tx) cutOut(old *Job, tasks *job.Set) *Job {
 	base, j := edit(old), edit(old)
 	base.Waiting = old.Waiting.WithoutSet(tasks)
 	t.put(old, base)
-	j.ID, j.Waiting, j.Key, j.Class, j.Promise = t.nextID, tasks, "", "", nil
+	j.ID, j.Waiting, j.Key, j.Class, j.Promise, j.PromiseBase = t.nextID, tasks, "", "", nil, 0
 	t.nextID++
 	return j
 }
