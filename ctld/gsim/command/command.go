@@ -19,7 +19,7 @@ import (
 
 const help = `Usage: gsim replay TRACE [--policy FILE] [OPTION...]
        gsim compare TRACE --policy FILE --policy FILE... [OPTION...]
-       gsim whatif SNAPSHOT [--policy FILE] [--down NODES] [--add COUNT=NODE] [OPTION...]
+       gsim whatif SNAPSHOT [--policy FILE] [--down NODES] [OPTION...]
 
 Replays a recorded workload through the controller's scheduler in virtual
 time, and reports waits, bounded slowdown and use. whatif loads a snapshot
