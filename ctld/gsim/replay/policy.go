@@ -27,11 +27,10 @@ type Policy struct {
 
 // policyFile is a policy while it is read.
 type policyFile struct {
-	config    priority.Config
-	estimates string
-	options   []string // words of SchedulerParameters
-	pol       *Policy
-	seen      map[string]bool
+	config  priority.Config
+	options []string // words of SchedulerParameters
+	pol     *Policy
+	seen    map[string]bool
 }
 
 // keys are what a policy file may hold.
