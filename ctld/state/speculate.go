@@ -32,6 +32,7 @@ func (v *View) ForeseePlan(now int64, reports []*Reported, plans []*sched.Decisi
 		}
 	}
 	for _, d := range plans {
+		f.version++ // each is an entry of its own
 		t.Plan(d)
 	}
 	return f
