@@ -7,6 +7,7 @@ import (
 
 	"github.com/tensorgrid/tensorgrid/api/logpb"
 	"github.com/tensorgrid/tensorgrid/ctld/replica"
+	"github.com/tensorgrid/tensorgrid/ctld/sched"
 	"github.com/tensorgrid/tensorgrid/ctld/state"
 	"github.com/tensorgrid/tensorgrid/internal/job"
 )
@@ -144,20 +145,14 @@ func (l *Leader) offer(ctx context.Context, t *term, cmds []*logpb.Command) erro
 	}
 }
 
-// foreseer is a view that can tell what reports would make of it; see state.View.
+// foreseer is a view that can tell what reports and plans would make of it; see state.View.
 type foreseer interface {
 	Capacity() uint64
-	Foresee(now int64, reports []*state.Reported) *state.View
+	ForeseePlan(now int64, reports []*state.Reported, plans []*sched.Decision) *state.View
 }
 
-// foresee gives the view to plan on: the state as it will be when what agents said is applied, as far
-// as that is plain, or the state as it is.
-func foresee(view state.Viewer, now int64, said []*offer) state.Viewer {
-	f, ok := view.(foreseer)
-	if !ok || len(said) == 0 {
-		return view
-	}
-	var reports []*state.Reported
+// reportsOf gives what agents said of ends.
+func reportsOf(said []*offer) (reports []*state.Reported) {
 	for _, o := range said {
 		for _, c := range o.cmds {
 			if r := c.GetReported(); r != nil {
@@ -165,10 +160,7 @@ func foresee(view state.Viewer, now int64, said []*offer) state.Viewer {
 			}
 		}
 	}
-	if len(reports) == 0 {
-		return view
-	}
-	return f.Foresee(now, reports)
+	return reports
 }
 
 // capacityOf is the view's version of what could let a waiting job start.

@@ -238,8 +238,8 @@ func TestIntakeGivesOneEntrysWorth(t *testing.T) {
 func TestRestEndsWhenAgentsSpeak(t *testing.T) {
 	inBench(t, func(b *bench) {
 		l, _, _, _, first := busy(b, 1)
-		p := &planner{l: l, t: l.current(), fresh: true, rest: l.instant().Add(time.Minute), breath: l.instant()}
-		p.memory.forget()
+		p := newPlanner(l, l.current())
+		p.rest, p.breath = l.instant().Add(time.Minute), l.instant()
 		view := l.Log.View()
 		if again, wait := p.round(view, nil); again || wait != time.Minute {
 			t.Errorf("a submission: again %v, wait %v", again, wait)

@@ -18,10 +18,9 @@ import (
 	"github.com/tensorgrid/tensorgrid/conf"
 	"github.com/tensorgrid/tensorgrid/ctld/fsm"
 	"github.com/tensorgrid/tensorgrid/ctld/replica"
-	"github.com/tensorgrid/tensorgrid/ctld/sched"
 )
 
-// Deps is what a Leader works with. Fields whose comment says what nil means may be left out, and Policy;
+// Deps is what a Leader works with. Fields whose comment says what nil means may be left out;
 // all others must be set.
 type Deps struct {
 	Log    replica.Log
@@ -49,7 +48,6 @@ type Deps struct {
 	// Controllers lists where agents reach every member, those that joined at run time included; nil =
 	// agents know those of their own file only. The list and what it holds are not changed afterwards.
 	Controllers func() []*nodepb.ControllerAddress
-	Policy      sched.Policy
 }
 
 // Peers tells what the members of the cluster know.

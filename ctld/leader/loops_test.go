@@ -261,8 +261,7 @@ func TestPlansAreSplit(t *testing.T) {
 		}
 		d.Starts = append(d.Starts, s)
 	}
-	m := &planMemory{classes: map[string]told{}, jobs: map[uint32]sched.Reason{}}
-	cmds, _ := m.commands(d, time.Unix(0, 0))
+	cmds := planCommands(d)
 	starts := 0
 	for _, c := range cmds {
 		if n := proto.Size(c); n > replica.MaxCommand {
@@ -282,8 +281,9 @@ func TestOldNumbersWait(t *testing.T) {
 	m := &planMemory{classes: map[string]told{}, jobs: map[uint32]sched.Reason{}}
 	at := time.Unix(100, 0)
 	tell := func(reason job.Reason, detail string) (int, bool) {
-		cmds, later := m.commands(&sched.Decision{Classes: []sched.ClassReason{{Class: "a", Reason: reason, Detail: detail}}}, at)
-		return len(cmds), later
+		d := &sched.Decision{Classes: []sched.ClassReason{{Class: "a", Reason: reason, Detail: detail}}}
+		later := m.filter(d, at)
+		return len(planCommands(d)), later
 	}
 	for _, tt := range []struct {
 		after  time.Duration

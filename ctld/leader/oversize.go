@@ -2,7 +2,6 @@ package leader
 
 import (
 	"fmt"
-	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -17,32 +16,60 @@ import (
 // startFrame is what a command adds to the one start in it, at most.
 const startFrame = 64
 
-// oversize takes the starts out of a decision that no command can hold, and gives the commands that
-// hold their jobs instead, with the limit as the reason: planned again and again they would keep
-// their nodes from everybody.
+// oversize takes the starts out of a decision that no command can hold, alone or with those that they are
+// taken with, and gives the commands that hold their jobs instead, with the limit as the reason: planned
+// again and again they would keep their nodes from everybody. The list of d's starts is replaced.
 func oversize(d *sched.Decision) (hold []*logpb.Command) {
-	d.Starts = slices.DeleteFunc(d.Starts, func(s sched.Start) bool {
-		if roughSize(&s) <= replica.MaxCommand {
-			return false
-		}
-		n := proto.Size(fsm.StartToLog(&s)) + startFrame
+	var kept []sched.Start
+	for list := d.Starts; len(list) > 0; {
+		group := startsTogether(list)
+		list = list[len(group):]
+		n := sizeOf(group)
 		if n <= replica.MaxCommand {
-			return false
+			kept = append(kept, group...)
+			continue
 		}
-		hold = append(hold,
-			&logpb.Command{Of: &logpb.Command_Control{Control: &logpb.Control{Op: opHold,
-				Jobs: []*logpb.JobRef{{JobId: s.JobID}}, Caller: controllerItself}}},
-			&logpb.Command{Of: &logpb.Command_Plan{Plan: &logpb.Plan{Base: d.Base, Reasons: []*logpb.ReasonChange{{
-				JobId: s.JobID, Reason: string(job.ReasonHeldAdmin),
-				Detail: fmt.Sprintf("the start on %d nodes takes %d bytes, over MaxCommand=%d: ask for fewer nodes or CPUs", len(s.Nodes), n, replica.MaxCommand),
-			}}}}})
-		return true
-	})
+		nodes := 0
+		for i := range group {
+			nodes += len(group[i].Nodes)
+		}
+		for i := range group {
+			hold = append(hold, holdFor(d.Base, group[i].JobID,
+				fmt.Sprintf("the start on %d nodes takes %d bytes, over MaxCommand=%d: ask for fewer nodes or CPUs", nodes, n, replica.MaxCommand))...)
+		}
+	}
+	d.Starts = kept
 	return hold
+}
+
+// holdFor gives the commands that hold a job and say why.
+func holdFor(base uint64, id uint32, why string) []*logpb.Command {
+	return []*logpb.Command{
+		{Of: &logpb.Command_Control{Control: &logpb.Control{Op: opHold, Jobs: []*logpb.JobRef{{JobId: id}}, Caller: controllerItself}}},
+		{Of: &logpb.Command_Plan{Plan: &logpb.Plan{Base: base, Reasons: []*logpb.ReasonChange{{
+			JobId: id, Reason: string(job.ReasonHeldAdmin), Detail: why,
+		}}}}},
+	}
 }
 
 // opHold is Control's operation, as the state numbers it.
 const opHold = uint32(state.OpHold)
+
+// sizeOf is what starts that belong together take as one command; where it is far below the limit, a bound of that.
+func sizeOf(group []sched.Start) int {
+	n := startFrame
+	for i := range group {
+		n += roughSize(&group[i])
+	}
+	if n <= replica.MaxCommand {
+		return n
+	}
+	n = startFrame
+	for i := range group {
+		n += proto.Size(fsm.StartToLog(&group[i])) + partFrame
+	}
+	return n
+}
 
 // roughSize is never less than what a start takes in the log.
 func roughSize(s *sched.Start) int {

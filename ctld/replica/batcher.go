@@ -98,6 +98,11 @@ func (b *batcher) propose(ctx context.Context, p *proposal) ([]fsm.Result, error
 	if err := b.enqueue(p); err != nil {
 		return nil, err
 	}
+	return b.outcome(ctx, p)
+}
+
+// outcome waits for what becomes of a run that was queued.
+func (b *batcher) outcome(ctx context.Context, p *proposal) ([]fsm.Result, error) {
 	select {
 	case <-p.done:
 		results, err := p.results, p.err

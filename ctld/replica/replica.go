@@ -266,16 +266,7 @@ func startRaft(rc *raft.Config, f raft.FSM, l raft.LogStore, s raft.StableStore,
 // other; when one of them fails the later ones are not proposed, and the results are those of
 // the commands before it.
 func (r *Replica) Propose(ctx context.Context, cmds ...*logpb.Command) ([]fsm.Result, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	if r.lead.Load() == nil {
-		return nil, ErrNotLeader
-	}
-	if err := r.known(cmds); err != nil {
-		return nil, err
-	}
-	first, more, err := r.batch.encode(cmds)
+	first, more, err := r.encode(ctx, cmds)
 	if err != nil || first == nil {
 		return nil, err
 	}
@@ -286,6 +277,53 @@ func (r *Replica) Propose(ctx context.Context, cmds ...*logpb.Command) ([]fsm.Re
 		all = append(all, results...)
 	}
 	return all, err
+}
+
+// encode looks whether commands may be proposed and cuts them into proposals.
+func (r *Replica) encode(ctx context.Context, cmds []*logpb.Command) (first *proposal, more []*proposal, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	if r.lead.Load() == nil {
+		return nil, nil, ErrNotLeader
+	}
+	if err := r.known(cmds); err != nil {
+		return nil, nil, err
+	}
+	return r.batch.encode(cmds)
+}
+
+// Begin puts commands into the queue, behind all that this caller has begun before, and gives what waits for
+// their outcome, as Propose does; it must be called once. What does not fit into one entry goes into several
+// that follow each other without waiting for the one before: so a later one may be taken although an earlier
+// one was not, when leadership is lost and won again between them.
+func (r *Replica) Begin(ctx context.Context, cmds ...*logpb.Command) (wait func() ([]fsm.Result, error)) {
+	failed := func(err error) func() ([]fsm.Result, error) {
+		return func() ([]fsm.Result, error) { return nil, err }
+	}
+	first, more, err := r.encode(ctx, cmds)
+	if err != nil || first == nil {
+		return failed(err)
+	}
+	begun := append([]*proposal{first}, more...)
+	for i, p := range begun {
+		if err = r.batch.enqueue(p); err != nil {
+			begun = begun[:i]
+			break
+		}
+	}
+	return func() (all []fsm.Result, last error) {
+		for _, p := range begun {
+			results, err := r.batch.outcome(ctx, p)
+			if last == nil {
+				all, last = append(all, results...), err
+			}
+		}
+		if last == nil {
+			last = err
+		}
+		return all, last
+	}
 }
 
 // submit makes an entry of what the batcher took and hands it to raft. It does not block: raft's
