@@ -39,6 +39,8 @@ var golden = []struct {
 		"43d9491e075097d1b83f529d2eecc7a86aa9bb67e0aa9b1d26fcd3b2aec3cc63", 419},
 	{2, "2475cd21f4cd7f8475af63bd9f053bd382ec2f8ece51c47bf2f47b28e39e16d1", "4175a269ce293e05e6134897846621f8f545877d6b45aa3ab177c0df805ad0e0",
 		"863078ffc50fd6c0ddb09a780f73740b1587585162e676492f69f76d7f9f70cb", 380},
+	{3, "3bcf9c38a58a12e3b1229de1839db482895811a4d8445c49564a29abd62db904", "7833188c988f15e7d4f1d2dd033e1d5039753f6c707afdc0ea83daaf84f87572",
+		"db3c174b31500c428daf6b533e43c2dbe10ce5fb37ef91eb067f9844a8dae1d1", 876},
 }
 
 // goldenEntry is one entry of a golden log, and the first bytes of the hash of the state after it.

@@ -13,7 +13,7 @@ const storyEvery = 101
 
 // story is entries that follow each other, and that chance would hardly put in a row: a job that runs in a reservation, is
 // suspended and resumed, reports a checkpoint and ends; a heterogeneous job that starts together; one that is killed and runs out of
-memory, one that its node fails; and a join token that is used and revoked.
+// memory, one that its node fails; and a join token that is used and revoked.
 var story = []func(g *generator) []*logpb.Command{
 	func(g *generator) []*logpb.Command {
 		return []*logpb.Command{{Of: &logpb.Command_Noop{Noop: &logpb.Noop{}}}}
