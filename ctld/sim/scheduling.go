@@ -141,6 +141,7 @@ func (s *sim) keepPromises(before uint64, cmds []*logpb.Command) {
 	if s.on("clock") {
 		return
 	}
+	reviewed := !stale && len(cmds) > 0 && cmds[0].GetPlan() != nil // what stands now is what a plan on this very state left
 	now := promised{}
 	for _, p := range s.view.Sched().Promised {
 		of := promiseOf{job: p.JobID, run: p.Run}
@@ -151,8 +152,8 @@ func (s *sim) keepPromises(before uint64, cmds []*logpb.Command) {
 		if was > 0 && start > was && was > s.view.Time() {
 			s.fail("job %d was promised to start at %d, and then at %d, later", p.JobID, was, start)
 		}
-		if now[of] = start; stale {
-			delete(now, of)
+		if reviewed || was > 0 && !stale {
+			now[of] = start
 		}
 	}
 	s.promises = now
