@@ -33,6 +33,8 @@ type run struct {
 	signals  int    // sent and not answered
 	limit    int64  // as sent
 	limited  bool   // limit is set
+	stopped  bool   // as sent: its processes stand still
+	stated   bool   // stopped is what the agent was told
 }
 
 // desk is what one look at the state finds to send.
@@ -40,6 +42,7 @@ type desk struct {
 	launches []*state.Job
 	kills    []*nodepb.Kill
 	limits   []*nodepb.StepLimit
+	suspends []*nodepb.Suspend
 	forget   []*nodepb.StepKey
 	next     time.Time // instant at which to look again even if nothing changes; zero = never
 }
@@ -52,13 +55,13 @@ func (d *desk) by(t time.Time) {
 }
 
 // drive compares what the state wants of the node with what the agent has, and sends the
-// difference, until the session ends.
+// difference, until the session ends. It looks when it is woken: by concernLoop when the state has changed in
+// what concerns the node, by what the agent said, or by a moment that it waits for.
 func (s *session) drive() error {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
 		view := s.l.Log.View()
-		changed := s.l.Log.Changed(view.Index())
 		d, err := s.look(view)
 		if err != nil {
 			return err
@@ -77,7 +80,6 @@ func (s *session) drive() error {
 		select {
 		case <-s.ctx.Done():
 			return s.ctx.Err()
-		case <-changed:
 		case <-s.kick:
 		case <-timer.C:
 		}
@@ -120,7 +122,7 @@ func (s *session) look(view state.Viewer) (*desk, error) {
 			if cool.IsZero() && waiting < maxOutstanding && !j.State.Ended() && s.mayLaunch(j, k) {
 				waiting++
 				d.launches = append(d.launches, j)
-				s.runs[k] = &run{sent: now, limit: nodeLimit(view, j), limited: true}
+				s.runs[k] = &run{sent: now, limit: nodeLimit(view, j), limited: true, stated: true}
 				d.by(now.Add(s.l.Config().LaunchTimeout))
 			}
 			continue
@@ -214,14 +216,21 @@ func (s *session) steer(d *desk, view state.Viewer, j *state.Job, k runKey, r *r
 		r.limit, r.limited = limit, true
 		d.limits = append(d.limits, &nodepb.StepLimit{Key: k.proto(), TimeLimitMs: limit})
 	}
+	// In a new session it is said again where it may matter: the agent, or what it said to the shepherd, is new.
+	stop := j.SuspendedAt > 0
+	if r.stated && r.stopped != stop || !r.stated && (stop || j.Stopped > 0) {
+		d.suspends = append(d.suspends, &nodepb.Suspend{Key: k.proto(), On: stop})
+	}
+	r.stopped, r.stated = stop, true
 }
 
-// nodeLimit is when the node ends the run, ms from its start: its limit and the grace on top.
+// nodeLimit is when the node ends the run, ms from its start: its limit, the grace on top, and how long it stood
+// still. While it does its shepherd counts nothing.
 func nodeLimit(view state.Viewer, j *state.Job) int64 {
 	if j.TimeLimit <= 0 {
 		return job.Unlimited
 	}
-	return j.TimeLimit + view.Config().OverTimeLimit
+	return j.TimeLimit + view.Config().OverTimeLimit + j.Stopped
 }
 
 // killNote is the line that the run's standard error ends with.
@@ -277,6 +286,11 @@ func (s *session) send(view state.Viewer, d *desk) error {
 	}
 	for _, part := range parts(d.limits) {
 		if err := s.put(&nodepb.ControllerMessage{Of: &nodepb.ControllerMessage_Limits{Limits: &nodepb.Limits{Limits: part}}}); err != nil {
+			return err
+		}
+	}
+	for _, part := range parts(d.suspends) { // behind the limits: a run that goes on has its new one then
+		if err := s.put(&nodepb.ControllerMessage{Of: &nodepb.ControllerMessage_Suspend{Suspend: &nodepb.Suspends{Suspends: part}}}); err != nil {
 			return err
 		}
 	}

@@ -136,7 +136,7 @@ func (l *Leader) lead(ctx, won context.Context) {
 	t.leased.Store(leased(l.Log.View()))
 	l.setTerm(t)
 	var loops sync.WaitGroup
-	for _, loop := range []func(*term){l.planLoop, l.livenessLoop, l.timerLoop, l.proveLoop, l.fenceLoop, l.featureLoop, l.hashLoop} {
+	for _, loop := range []func(*term){l.planLoop, l.concernLoop, l.livenessLoop, l.timerLoop, l.dueLoop, l.proveLoop, l.fenceLoop, l.featureLoop, l.hashLoop} {
 		loops.Go(func() { loop(t) })
 	}
 	loops.Wait()

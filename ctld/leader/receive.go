@@ -144,6 +144,9 @@ func (s *session) launched(r *nodepb.LaunchResult) {
 		k.over = !r.GetOk() && r.GetCause() != nodepb.LaunchResult_DUPLICATE
 	}
 	s.mu.Unlock() // drive looks again when the answer is applied
+	if !r.GetOk() {
+		s.wake() // nothing may change with the answer
+	}
 	s.say(saying{cmd: launchedToLog(s.node, r), lazy: r.GetOk()})
 }
 

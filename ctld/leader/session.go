@@ -323,9 +323,10 @@ func (s *session) agrees(view state.Viewer, n *state.Node) bool {
 	return true
 }
 
-// batchHost tells whether the record's batch step belongs on the node and is not over there.
+// batchHost tells whether the record's batch step belongs on the node and is not over there. Of a heterogeneous
+// job the first component has it.
 func batchHost(j *state.Job, name string) bool {
-	return j != nil && len(j.Allocs) > 0 && j.Allocs[0].Node == name && !(len(j.Done) > 0 && j.Done[0])
+	return j != nil && j.HetOffset == 0 && len(j.Allocs) > 0 && j.Allocs[0].Node == name && !(len(j.Done) > 0 && j.Done[0])
 }
 
 // heard notes that the agent spoke.
