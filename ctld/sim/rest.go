@@ -175,6 +175,8 @@ func (s *sim) judge() {
 		case j.Dep == state.DepMet && begin > s.view.Time():
 			moved = true
 			s.now += begin - s.view.Time()
+		case j.Dep == state.DepMet && j.Het != 0: // each component could run, which does not tell that all can at once
+			move(&logpb.Command{Of: &logpb.Command_Cancel{Cancel: &logpb.Cancel{Jobs: ref, Caller: caller(true, 0)}}})
 		}
 	}
 	if s.everything(); !moved && s.failure == nil {
