@@ -167,7 +167,7 @@ type Config struct {
 	// (a job's --signal is sent when it is chosen), min_exempt_priority=N.
 	PreemptParameters []string `conf:"PreemptParameters,list,,reload"`
 	// Comma list of options for the scheduler: promises=N (waiting jobs of a partition whose start is promised;
-	// 0 = open mode, the first one's is reserved and only estimated), backfill=priority|shortest|off (which jobs
+	// 32 by default; 0 = open mode, the first one's is reserved and only estimated), backfill=priority|shortest|off (which jobs
 	// go ahead), estimates=user|corrected (by what the user's last jobs took; for the order only),
 	// starvation=TIME (policy expansion: a job that waited so long goes first), bf_window=MIN, bf_max_job_test=N,
 	// max_sched_work=N and partition_sched_work=N (bounds of one round, in nodes looked at; 0 = none),

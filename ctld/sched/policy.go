@@ -18,6 +18,9 @@ const (
 	BackfillSubmission = "submission"
 )
 
+// DefaultPromises is how many waiting jobs of a partition are promised a start where SchedulerParameters do not say.
+const DefaultPromises = 32
+
 // Policy is what a site chooses. The zero value is usable: open mode, in the order of the queue.
 type Policy struct {
 	MaxStarts int    // most starts in one plan; 0 = 1,000
@@ -56,13 +59,14 @@ const (
 	PreemptQOS       = "qos"
 )
 
-// ParsePolicy reads the words of SchedulerParameters that are the planner's; others are passed over. Errors name the word.
+// ParsePolicy reads the words of SchedulerParameters that are the planner's; others are passed over. Where none says
+// otherwise DefaultPromises jobs of a partition are promised a start; promises=0 is open mode. Errors name the word.
 func ParsePolicy(words []string) (Policy, error) {
-	var p Policy
+	p := Policy{Promises: DefaultPromises}
 	for _, word := range words {
 		name, value, _ := strings.Cut(word, "=")
 		if err := p.word(strings.ToLower(name), value); err != nil {
-			return Policy{}, fmt.Errorf("SchedulerParameters: %s: %w", word, err)
+			return Policy{Promises: DefaultPromises}, fmt.Errorf("SchedulerParameters: %s: %w", word, err)
 		}
 	}
 	return p, nil
@@ -70,7 +74,8 @@ func ParsePolicy(words []string) (Policy, error) {
 
 func (p *Policy) word(name, value string) (err error) {
 	numbers := map[string]*int{"promises": &p.Promises, "sched_max_job_start": &p.MaxStarts, "bf_max_job_test": &p.Depth,
-		"bf_max_job_user": &p.UserDepth, "work": &p.Work, "partition_work": &p.PartWork, "max_preempting_jobs": &p.Preempt.Jobs}
+		"bf_max_job_user": &p.UserDepth, "work": &p.Work, "max_sched_work": &p.Work, "partition_work": &p.PartWork, "partition_sched_work": &p.PartWork,
+		"max_preempting_jobs": &p.Preempt.Jobs}
 	if to := numbers[name]; to != nil {
 		n, err := strconv.ParseUint(value, 10, 31)
 		if err != nil {

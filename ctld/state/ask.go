@@ -62,6 +62,9 @@ func (v *View) Asked(s *job.Spec) (*sched.Class, sched.Waiting) {
 func (t *tables) Policy() sched.Policy {
 	cfg := &t.cfg.Sched
 	p, _ := sched.ParsePolicy(cfg.Parameters)
+	if t.feature < FeatureSched {
+		p.Promises = 0 // there is no place for them
+	}
 	p.Preempt, _ = sched.ParsePreemption(cfg.PreemptType, cfg.PreemptMode, cfg.PreemptExempt, cfg.PreemptParameters)
 	return p
 }
