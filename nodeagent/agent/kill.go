@@ -122,6 +122,24 @@ func (a *Agent) onLimits(limits []*nodepb.StepLimit) {
 	}
 }
 
+// onSuspends passes on whose processes are to stand still and whose are to go on. A shepherd that is away hears it
+// when it comes back.
+func (a *Agent) onSuspends(list []*nodepb.Suspend) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, x := range list {
+		r := a.runs[keyFromPB(x.GetKey())]
+		if r == nil || r.phase > live {
+			continue
+		}
+		on := x.GetOn()
+		r.still = &on
+		if r.conn != nil {
+			r.conn.suspend(on)
+		}
+	}
+}
+
 // renew passes a lease's renewal on to every shepherd; it counts from when it was asked for. Of a run
 // that is being started the launcher is told: its shepherd is not there yet.
 func (a *Agent) renew(ctx context.Context, asked int64) {
@@ -203,6 +221,14 @@ func (a *Agent) endStartsLocked(ctx context.Context, r *run, now time.Time) {
 // where the order leaves time for it.
 func (a *Agent) force(ctx context.Context, r *run, t *shepherd.Terminate, gentle bool) {
 	a.log.Warn("ending a step through the launcher", "job", r.key.Job, "run", r.key.Run, "step", r.key.Step)
+	a.mu.Lock()
+	still := r.still != nil && *r.still
+	a.mu.Unlock()
+	if still { // frozen it would not hear of it
+		if text := a.order(ctx, &launch.Request{Freeze: &launch.Freeze{Key: r.key}}); text != "" {
+			a.log.Warn("launcher did not let the step go on", "job", r.key.Job, "err", text)
+		}
+	}
 	if gentle && !t.Now {
 		text := a.order(ctx, &launch.Request{Signal: &launch.Signal{Key: r.key, Number: int(unix.SIGTERM)}})
 		if text != "" {

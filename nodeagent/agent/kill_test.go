@@ -180,6 +180,35 @@ func TestToldOnReturn(t *testing.T) {
 	})
 }
 
+// TestSuspends: what was said last of a run counts, also for a shepherd that was away, and comes behind the limit.
+func TestSuspends(t *testing.T) {
+	inBubble(t, func(h *host, c *controller) {
+		k := batch(7)
+		st := h.place(k)
+		defer h.agent()()
+		s := c.session()
+		for _, on := range []bool{false, true} {
+			s.send(&nodepb.ControllerMessage{Of: &nodepb.ControllerMessage_Suspend{Suspend: &nodepb.Suspends{
+				Suspends: []*nodepb.Suspend{{Key: keyToPB(k), On: on}, {Key: keyToPB(batch(9)), On: true}}}}})
+		}
+		s.send(&nodepb.ControllerMessage{Of: &nodepb.ControllerMessage_Limits{Limits: &nodepb.Limits{
+			Limits: []*nodepb.StepLimit{{Key: keyToPB(k), TimeLimitMs: 1000}}}}})
+		time.Sleep(time.Second)
+		go st.speak()
+		if d := st.down(); d.Limit == nil {
+			t.Errorf("first %+v", d)
+		}
+		if d := st.down(); d.Suspend == nil || !*d.Suspend {
+			t.Errorf("then %+v", d)
+		}
+		s.kill(&nodepb.Kill{Key: keyToPB(k), How: nodepb.Kill_KILL, Why: nodepb.Kill_CANCEL})
+		s.killed()
+		if d := st.down(); d.Terminate == nil || !d.Terminate.Now {
+			t.Errorf("at last %+v", d)
+		}
+	})
+}
+
 // TestRenew: leases are renewed by a leader's answer only, from the time of the question.
 func TestRenew(t *testing.T) {
 	inBubble(t, func(h *host, c *controller) {

@@ -36,6 +36,7 @@ type run struct {
 	endAt     time.Time      // when the launcher is asked to end it although its start is not known; zero = not at all
 	cut       bool           // the launcher has been asked so
 	limit     *int64         // newest time limit
+	still     *bool          // whether its processes are to stand still; nil: nothing was said of it
 	term      *shepherd.Terminate
 	termAt    time.Time
 	byForce   bool  // the launcher has been asked to end it

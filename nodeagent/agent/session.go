@@ -226,6 +226,8 @@ func (s *session) receive(life context.Context) error {
 			a.onReadOutput(life, s.number, m.ReadOutput)
 		case *nodepb.ControllerMessage_Limits:
 			a.onLimits(m.Limits.GetLimits())
+		case *nodepb.ControllerMessage_Suspend:
+			a.onSuspends(m.Suspend.GetSuspends())
 		case *nodepb.ControllerMessage_Forget:
 			a.onForget(life, m.Forget.GetKeys())
 		case *nodepb.ControllerMessage_Welcome:

@@ -37,6 +37,7 @@ type shepherdConn struct {
 	busy  bool // writer has been started
 	over  bool // none is started any more
 	limit *int64
+	still *bool
 	term  *shepherd.Terminate
 	renew *int64
 }
@@ -68,6 +69,7 @@ func (c *shepherdConn) post(set func()) {
 
 func (c *shepherdConn) terminate(t *shepherd.Terminate) { c.post(func() { c.term = t }) }
 func (c *shepherdConn) setLimit(ms int64)               { c.post(func() { c.limit = &ms }) }
+func (c *shepherdConn) suspend(on bool)                 { c.post(func() { c.still = &on }) }
 func (c *shepherdConn) renewLease(ms int64)             { c.post(func() { c.renew = &ms }) }
 
 func (c *shepherdConn) take() []shepherd.Down {
@@ -80,10 +82,13 @@ func (c *shepherdConn) take() []shepherd.Down {
 	if c.limit != nil {
 		down = append(down, shepherd.Down{Limit: c.limit})
 	}
+	if c.still != nil { // behind the limit, which counts from when the step goes on
+		down = append(down, shepherd.Down{Suspend: c.still})
+	}
 	if c.term != nil {
 		down = append(down, shepherd.Down{Terminate: c.term})
 	}
-	c.renew, c.limit, c.term = nil, nil, nil
+	c.renew, c.limit, c.still, c.term = nil, nil, nil, nil
 	return down
 }
 
@@ -304,6 +309,9 @@ func (a *Agent) attachLocked(r *run, c *shepherdConn) {
 	}
 	if r.limit != nil {
 		c.setLimit(*r.limit)
+	}
+	if r.still != nil {
+		c.suspend(*r.still)
 	}
 	if r.term != nil {
 		c.terminate(r.term)

@@ -23,6 +23,7 @@ type Request struct {
 	Signal  *Signal  `json:"signal,omitempty"`
 	Kill    *Key     `json:"kill,omitempty"`    // SIGKILL to the whole step group (cgroup.kill); idempotent
 	Release *Release `json:"release,omitempty"` // epilog, remove groups and the step's folder; only when nothing lives
+	Freeze  *Freeze  `json:"freeze,omitempty"`  // stop the step's processes, or let them go on; idempotent
 	Renew   *Renew   `json:"renew,omitempty"`   // of a start that has not been answered; else it does nothing
 	List    bool     `json:"list,omitempty"`
 }
@@ -60,6 +61,13 @@ type Signal struct {
 	Number int  `json:"sig"`
 	Batch  bool `json:"batch,omitempty"`
 	Steps  bool `json:"steps,omitempty"`
+}
+
+// Freeze stops every process of a step (On) or lets them go on. Where no group can be frozen they are stopped and
+// continued by signals.
+type Freeze struct {
+	Key
+	On bool `json:"on,omitempty"`
 }
 
 // Release asks for the epilog and the removal of what the run left. KeepOutput keeps output that

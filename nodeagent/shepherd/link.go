@@ -115,7 +115,7 @@ func ParseDown(line []byte) (Down, error) {
 		return Down{}, err
 	}
 	set := 0
-	for _, is := range []bool{d.Limit != nil, d.Terminate != nil, d.Renew != nil} {
+	for _, is := range []bool{d.Limit != nil, d.Terminate != nil, d.Suspend != nil, d.Renew != nil} {
 		if is {
 			set++
 		}

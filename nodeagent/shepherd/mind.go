@@ -42,6 +42,10 @@ type minder struct {
 	lease   *time.Timer   // when to look whether the lease has run out
 	renewed time.Duration // CLOCK_BOOTTIME from which it counts
 
+	limitMS int64   // as told, from the start; not positive: none
+	still   bool    // the processes stand still, or are about to
+	freezer freezer // does it
+
 	why    job.Why
 	ending bool // TERM or KILL was sent
 	killed bool // KILL was sent
@@ -70,6 +74,7 @@ func stopped() *time.Timer {
 func (m *minder) run(ctx context.Context) *Record {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	m.freezer.do = func(on bool) { _ = m.freeze(ctx, on) } // until the launcher has answered: then nothing else would help
 	m.setLimit(m.plan.TimeLimit)
 	if m.plan.Lease > 0 {
 		if m.renewed = ms(m.plan.Renewed); m.renewed <= 0 {
@@ -233,11 +238,13 @@ func (m *minder) setExit(status unix.WaitStatus) {
 // reapGrace is how long the collector may need to see that nobody is left.
 const reapGrace = 2 * time.Millisecond
 
-// setLimit sets the time limit, counted from the start; none when it is not positive.
+// setLimit sets the time limit, counted from the start; none when it is not positive. It does not run while the
+// step stands still: what that adds to it the controller says before the step goes on.
 func (m *minder) setLimit(limit int64) {
+	m.limitMS = limit
 	m.limit.Stop()
 	m.warn.Stop()
-	if limit <= 0 || m.ending {
+	if limit <= 0 || m.ending || m.still {
 		return
 	}
 	left := ms(limit) - m.now().Sub(m.start)
@@ -254,6 +261,8 @@ func (m *minder) order(ctx context.Context, d Down) {
 		m.setLimit(*d.Limit)
 	case d.Terminate != nil:
 		m.terminate(ctx, *d.Terminate)
+	case d.Suspend != nil:
+		m.suspend(*d.Suspend)
 	case d.Renew != nil:
 		m.renew(ctx, ms(*d.Renew))
 	}
@@ -274,6 +283,10 @@ func (m *minder) terminate(ctx context.Context, t Terminate) {
 	}
 	m.limit.Stop()
 	m.warn.Stop()
+	if m.still { // frozen it would not even hear of it
+		m.still = false
+		m.freezer.set(false)
+	}
 	switch {
 	case t.Now:
 		m.killNow(ctx)

@@ -59,6 +59,7 @@ type Record struct {
 type Down struct {
 	Limit     *int64     `json:"limit_ms,omitempty"` // new time limit from start; -1 none
 	Terminate *Terminate `json:"terminate,omitempty"`
+	Suspend   *bool      `json:"suspend,omitempty"`           // the processes stand still (true) or go on; the limit's time stands still with them
 	Renew     *int64     `json:"renew_boottime_ms,omitempty"` // lease renewed, counted from this CLOCK_BOOTTIME
 }
 

@@ -189,7 +189,7 @@ func (s *Server) peer(conn *net.UnixConn) (peer, error) {
 
 // answer does what one request asks for.
 func (s *Server) answer(ctx context.Context, who peer, req *launch.Request) *launch.Reply {
-	if who != agent && req.Signal == nil && req.Kill == nil {
+	if who != agent && req.Signal == nil && req.Kill == nil && req.Freeze == nil {
 		return &launch.Reply{Err: "shepherds may ask for signals only", Errno: int(unix.EPERM)}
 	}
 	switch {
@@ -199,6 +199,8 @@ func (s *Server) answer(ctx context.Context, who peer, req *launch.Request) *lau
 		return failure(job.CauseNone, s.signal(req.Signal))
 	case req.Kill != nil:
 		return failure(job.CauseNone, s.kill(*req.Kill))
+	case req.Freeze != nil:
+		return failure(job.CauseNone, s.freeze(req.Freeze))
 	case req.Release != nil:
 		return failure(job.CauseNode, s.release(ctx, req.Release))
 	case req.Renew != nil:

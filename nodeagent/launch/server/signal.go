@@ -74,7 +74,7 @@ func (s *Server) hold(k launch.Key, g *cgroup.Group) (map[int]int, error) {
 	held := make(map[int]int, len(pids))
 	for _, pid := range pids {
 		fd, err := unix.PidfdOpen(pid, 0)
-		if err == unix.ESRCH {
+		if err == unix.ESRCH || err == unix.EINVAL { // it is gone; the latter when it goes at this moment
 			continue
 		}
 		if err != nil {
@@ -123,4 +123,27 @@ func (s *Server) kill(k launch.Key) error {
 		time.Sleep(killPause)
 	}
 	return fmt.Errorf("step %s: processes do not die: %w", k, unix.EBUSY)
+}
+
+// freezeRounds is how often processes are stopped that no group holds: what forks away from one round is found by
+// the next.
+const freezeRounds = 3
+
+// freeze stops every process of a step, or lets them go on.
+func (s *Server) freeze(r *launch.Freeze) error {
+	if s.groups.Name() != cgroup.None {
+		err := s.groups.Group(cgroup.Key(r.Key), nil).Freeze(r.On)
+		if !errors.Is(err, cgroup.ErrNotHere) {
+			return err
+		}
+	}
+	number, rounds := unix.SIGCONT, 1
+	if r.On {
+		number, rounds = unix.SIGSTOP, freezeRounds
+	}
+	var err error
+	for range rounds {
+		err = s.signal(&launch.Signal{Key: r.Key, Number: int(number)})
+	}
+	return err
 }

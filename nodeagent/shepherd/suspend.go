@@ -1,0 +1,74 @@
+package shepherd
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
+)
+
+// suspend lets the step's processes stand still or go on. It may be said again. One that is being ended goes on.
+func (m *minder) suspend(on bool) {
+	if m.record.End != 0 || m.ending || m.still == on {
+		return
+	}
+	m.still = on
+	m.setLimit(m.limitMS)
+	m.freezer.set(on)
+}
+
+// freezer does what was wanted last. A wish that comes while another is being done is done after it.
+type freezer struct {
+	do func(on bool)
+
+	mu         sync.Mutex
+	want, busy bool
+}
+
+func (f *freezer) set(on bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.want = on; !f.busy {
+		f.busy = true
+		go f.work()
+	}
+}
+
+func (f *freezer) work() {
+	for {
+		f.mu.Lock()
+		on := f.want
+		f.mu.Unlock()
+		f.do(on)
+		f.mu.Lock()
+		if f.want == on {
+			f.busy = false
+			f.mu.Unlock()
+			return
+		}
+		f.mu.Unlock()
+	}
+}
+
+// stopRounds is how often processes are stopped that no group holds: what forks away from one round is found by the
+// next.
+const stopRounds = 3
+
+// freeze stops the step's processes or lets them go on. The group is root's, so the launcher is asked, again and
+// again while it is away, until ctx ends. Without root we do it ourselves, by signals.
+func (s *step) freeze(ctx context.Context, on bool) error {
+	if !s.plan.Rootless {
+		return s.ask(ctx, &launch.Request{Freeze: &launch.Freeze{Key: s.plan.Key, On: on}})
+	}
+	if !on {
+		return s.sendSelf(unix.SIGCONT, false)
+	}
+	var errs []error
+	for range stopRounds {
+		errs = append(errs, s.sendSelf(unix.SIGSTOP, false))
+	}
+	return errors.Join(errs...)
+}
