@@ -276,7 +276,7 @@ func cmdUntilFile(ts *testscript.TestScript, neg bool, args []string) {
 func until(ts *testscript.TestScript, seconds, pattern string, text func() string) {
 	n, err := strconv.Atoi(seconds)
 	ts.Check(err)
-	re := regexp.MustCompile(pattern)
+	re := regexp.MustCompile("(?m)" + pattern)
 	last := ""
 	for end := time.Now().Add(time.Duration(n) * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		if last = text(); re.MatchString(last) {

@@ -12,6 +12,7 @@ import (
 	"github.com/tensorgrid/tensorgrid/ctld/state"
 	"github.com/tensorgrid/tensorgrid/gres"
 	"github.com/tensorgrid/tensorgrid/internal/hostlist"
+	"github.com/tensorgrid/tensorgrid/internal/node"
 )
 
 // ListNodes shows nodes, all or those named. Load and free memory are the leader's knowledge; a
@@ -32,6 +33,7 @@ func (s *Server) ListNodes(ctx context.Context, req *ctldpb.ListNodesRequest) (*
 		return nil, err
 	}
 	out := &ctldpb.ListNodesResponse{Info: info}
+	now := max(view.Time(), s.Now().UnixMilli())
 	parts := map[string][]string{}
 	for p := range view.Partitions() {
 		if (p.Hidden || s.Auth.Policy().Private("partitions")) && !c.IsOperator() {
@@ -43,7 +45,7 @@ func (s *Server) ListNodes(ctx context.Context, req *ctldpb.ListNodesRequest) (*
 	}
 	if len(req.Names) == 0 {
 		for n := range view.Nodes() {
-			out.Nodes = append(out.Nodes, s.nodeToAPI(n, parts[n.Name]))
+			out.Nodes = append(out.Nodes, s.nodeToAPI(n, parts[n.Name], view.ReservationFlags(n.Name, now)))
 		}
 		return out, nil
 	}
@@ -53,7 +55,7 @@ func (s *Server) ListNodes(ctx context.Context, req *ctldpb.ListNodesRequest) (*
 	}
 	for _, name := range names {
 		if n := view.Node(name); n != nil {
-			out.Nodes = append(out.Nodes, s.nodeToAPI(n, parts[name]))
+			out.Nodes = append(out.Nodes, s.nodeToAPI(n, parts[name], view.ReservationFlags(name, now)))
 		} else {
 			out.Unknown = append(out.Unknown, name)
 		}
@@ -66,10 +68,11 @@ func private(kind string) error {
 	return refuse("ESLURM_ACCESS_DENIED", "PrivateData="+kind+" shows them to operators only")
 }
 
-func (s *Server) nodeToAPI(n *state.Node, parts []string) *ctldpb.Node {
+// nodeToAPI shows a node; more are the flags that it has for a time only, as those of reservations.
+func (s *Server) nodeToAPI(n *state.Node, parts []string, more node.Flags) *ctldpb.Node {
 	inv := n.Config
 	out := &ctldpb.Node{
-		Name: n.Name, Hostname: n.Hostname, Addr: n.Addr, State: n.BaseState().String(), Flags: n.Flags.Names(),
+		Name: n.Name, Hostname: n.Hostname, Addr: n.Addr, State: n.BaseState().String(), Flags: (n.Flags | more).Names(),
 		Reason: n.Reason, ReasonMs: n.ReasonTime, ReasonUid: n.ReasonUID, ReasonUser: n.ReasonUser,
 		Cpus: inv.CPUs, Boards: inv.Boards, Sockets: inv.Sockets, Cores: inv.CoresPerSocket, Threads: inv.ThreadsPerCore,
 		Mem: inv.Mem, TmpDisk: inv.TmpDisk, Features: strings.Join(n.Features, ","), ActiveFeatures: strings.Join(n.Features, ","),

@@ -9,6 +9,7 @@ import (
 	"github.com/tensorgrid/tensorgrid/accounting"
 	"github.com/tensorgrid/tensorgrid/ctld/sched"
 	"github.com/tensorgrid/tensorgrid/internal/job"
+	"github.com/tensorgrid/tensorgrid/internal/node"
 	"github.com/tensorgrid/tensorgrid/partitions"
 )
 
@@ -65,8 +66,9 @@ type Viewer interface {
 	// their limits, and their decayed usage.
 	Accounting() *accounting.DB
 	Limits() partitions.Lookup
-	Reservations() []*partitions.Reservation // by name
-	Licenses() []LicenseUse                  // by name
+	Reservations() []*partitions.Reservation            // by name
+	ReservationFlags(name string, now int64) node.Flags // of a node at a time, Unix ms
+	Licenses() []LicenseUse                             // by name
 
 	// MaySubmit holds a specification against all that Submit holds it against, and fills in the same defaults.
 	// TryAccounting says what a change of accounting would do. Neither changes anything.
