@@ -8,66 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tensorgrid/tensorgrid/ctld/sched/place"
 	"github.com/tensorgrid/tensorgrid/internal/job"
 )
 
 var benchSched = flag.Bool("bench-sched", false, "measure the planner's rounds and hold them against their targets")
-
-const benchShapes = 1000
-
-// benchCluster is a full cluster: four runs on each node that end at different times, and so many jobs waiting, of 1,000
-// shapes.
-func benchCluster(nodes, pending int) *Snapshot {
-	s := cluster(nodes, 64, 8)
-	s.Layout = 1
-	s.Partitions[0].MaxTime = 48 * 3600000
-	for n := range s.Nodes {
-		for k := range 4 {
-			s.run(uint32(1_000_000+4*n+k), n, 16, 2, int64(1+(n*7+k*13)%2880)*60000)
-		}
-		s.Nodes[n].Runs = 4
-	}
-	for c := range benchShapes {
-		count := pending / benchShapes
-		w := make([]Waiting, count)
-		for i := range w {
-			w[i] = Waiting{JobID: uint32(c*count + i + 1), Submit: int64(i), Accrue: int64(i), Limit: -1}
-		}
-		spec := job.Spec{CPUsPerTask: uint32(1 + c%16), Gres: fmt.Sprintf("gpu:%d", 1+c/16%4), MinNodes: uint32(1 + c/64%8), MemPerCPU: int64(1+c/512) << 28}
-		s.Classes = append(s.Classes, &Class{Key: fmt.Sprintf("%04d", c), Version: 1, Spec: &spec, Extra: &job.Extra{}, Time: int64(1+c%600) * 60000,
-			Waiting: slices.Values(w), Count: count})
-	}
-	return s
-}
-
-// endOne is the snapshot after the end of its first run.
-func endOne(s *Snapshot) *Snapshot {
-	out := *s
-	out.Version++
-	r := s.Running[0]
-	out.Running = slices.Clone(s.Running[1:])
-	out.Nodes = slices.Clone(s.Nodes)
-	for a := range r.Allocs {
-		i := slices.IndexFunc(s.Nodes, func(n *place.Node) bool { return n.Name == r.Allocs[a].Node })
-		n := *s.Nodes[i]
-		n.CPUUsed, n.Gres = slices.Clone(n.CPUUsed), slices.Clone(n.Gres)
-		n.Gres[0].Used = slices.Clone(n.Gres[0].Used)
-		n.FreeCPUs, n.FreeMem, n.Runs = n.FreeCPUs+r.Allocs[a].CPUs, n.FreeMem+r.Allocs[a].Mem, n.Runs-1
-		for _, c := range r.Allocs[a].CPUIDs {
-			n.CPUUsed[c] = false
-		}
-		for _, g := range r.Allocs[a].Gres {
-			n.Gres[0].Taken -= g.Count
-			for _, d := range g.Index {
-				n.Gres[0].Used[d] = false
-			}
-		}
-		n.Busy = n.Runs > 0
-		out.Nodes[i] = &n
-	}
-	return &out
-}
 
 // timed is the median time of some calls.
 func timed(times int, f func()) time.Duration {
@@ -97,32 +41,99 @@ func figure(t *testing.T, name string, ms, target float64) {
 
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
+// benchModes are the ways of planning that are measured: the default's promises, open mode, and many promises.
+var benchModes = []struct {
+	name string
+	pol  Policy
+	held bool // its figures have targets
+}{{"open", Policy{}, true}, {"32-promises", Policy{Promises: 32}, true}, {"100-promises", Policy{Promises: 100}, false}}
+
 // TestBench is the planner's part of make bench-sched.
 func TestBench(t *testing.T) {
 	if !*benchSched {
 		t.Skip("runs with -bench-sched")
 	}
-	for _, nodes := range []int{1000, 10000} {
-		for _, pending := range []int{1000, 10000, 100000} {
-			s := benchCluster(nodes, pending)
-			name := fmt.Sprintf("sched-%dk-pending-%dk-nodes", pending/1000, nodes/1000)
-			full, once := 0.0, 0.0
-			if pending == 100000 && nodes == 10000 {
-				full, once = 2000, 20
-			}
-			figure(t, name+"-full", millis(timed(3, func() { Plan(s, 0, Policy{}) })), full)
-			p := NewPlanner()
-			p.Plan(s, 0, Policy{})
-			figure(t, name+"-after-one-end", millis(timed(9, func() {
-				s = endOne(s)
-				p.Plan(s, 0, Policy{})
-			})), once)
-			if pending == 100000 {
-				figure(t, name+"-100-promises-full", millis(timed(1, func() { Plan(s, 0, Policy{Promises: 100}) })), 0)
+	t.Run("rounds", func(t *testing.T) {
+		for _, nodes := range []int{1000, 10000} {
+			for _, pending := range []int{1000, 10000, 100000} {
+				for _, mode := range benchModes {
+					benchRounds(t, nodes, pending, mode.name, mode.pol, mode.held)
+				}
 			}
 		}
+	})
+	t.Run("array", benchArray)
+	t.Run("stream", func(t *testing.T) {
+		for _, mode := range benchModes {
+			benchStream(t, mode.name, mode.pol)
+		}
+	})
+	t.Run("probe", func(t *testing.T) {
+		for _, nodes := range []int{1000, 10000} {
+			benchProbe(t, "full", benchCluster(nodes, 100000))
+			benchProbe(t, "idle", idleCluster(nodes, benchQueue(100000)))
+			benchProbe(t, "idle-small-jobs", idleCluster(nodes, streamQueue()))
+		}
+	})
+}
+
+// benchRounds measures a round without memory, and one after the end of one run, promises as they were given.
+func benchRounds(t *testing.T, nodes, pending int, mode string, pol Policy, held bool) {
+	w := newBenchWorld(benchCluster(nodes, pending))
+	name := fmt.Sprintf("sched-%dk-pending-%dk-nodes-%s", pending/1000, nodes/1000, mode)
+	full, once := 0.0, 0.0
+	if held && pending == 100000 && nodes == 10000 {
+		full, once = 2000, 20
 	}
-	benchArray(t)
+	figure(t, name+"-full", millis(timed(3, func() { Plan(w.Snapshot, 0, pol) })), full)
+	p := NewPlanner()
+	w.begin()
+	w.do(p.Plan(w.Snapshot, 0, pol), 0)
+	now := int64(0)
+	rounds := make([]time.Duration, 9)
+	for i := range rounds {
+		w.begin()
+		w.end(0)
+		now += 1000
+		began := time.Now()
+		d := p.Plan(w.Snapshot, now, pol)
+		rounds[i] = time.Since(began)
+		w.do(d, now)
+	}
+	slices.Sort(rounds)
+	figure(t, name+"-after-one-end", millis(rounds[len(rounds)/2]), once)
+}
+
+// benchStream measures rounds that start 1,000 jobs of mixed shapes each on 5,000 nodes.
+func benchStream(t *testing.T, mode string, pol Policy) {
+	w, p := newBenchWorld(idleCluster(5000, streamQueue())), NewPlanner()
+	var rounds []time.Duration
+	for i := range int64(8) {
+		began := time.Now()
+		d := p.Plan(w.Snapshot, i*1000, pol)
+		if took := time.Since(began); i > 0 {
+			rounds = append(rounds, took)
+		}
+		if len(d.Starts) != MaxStarts {
+			t.Fatalf("round %d starts %d jobs", i, len(d.Starts))
+		}
+		w.begin()
+		w.do(d, i*1000)
+	}
+	slices.Sort(rounds)
+	figure(t, "sched-1k-starts-5k-nodes-"+mode, millis(rounds[len(rounds)/2]), 100)
+	figure(t, "sched-1k-starts-5k-nodes-"+mode+"-worst", millis(rounds[len(rounds)-1]), 0)
+}
+
+// benchProbe measures a question about one more job, behind all that wait.
+func benchProbe(t *testing.T, load string, s *Snapshot) {
+	spec := job.Spec{CPUsPerTask: 3, Gres: "gpu:1"}
+	c := &Class{Key: "asked", Spec: &spec, Extra: &job.Extra{}, Time: 600000}
+	ask := Ask{Class: c, Waiting: Waiting{Submit: 1 << 40, Accrue: 1 << 40, Limit: -1}}
+	name := fmt.Sprintf("sched-probe-100k-pending-%dk-nodes-%s", len(s.Nodes)/1000, load)
+	var a *Answer
+	figure(t, name, millis(timed(3, func() { a = Probe(s, 1000, Policy{Promises: 32}, ask) })), 200)
+	fmt.Fprintf(os.Stdout, "%s: start %d, %s %s\n", name, a.Start, a.Reason, a.Detail)
 }
 
 // benchArray compares a job with an array of a million tasks.

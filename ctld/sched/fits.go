@@ -23,16 +23,18 @@ type fitted struct {
 	most   int
 	single bool
 	tasks  uint64
-	order  []int   // nodes that suit, in the order in which they are tried
-	places []int32 // by node: place in order; -1 = does not suit
-	fits   []uint32
-	count  int    // nodes with room
-	sum    uint64 // tasks that they have room for
-	from   int    // places before it have no room
-	at     int    // of the journal
-	seen   int    // of statics
+	order  []int    // nodes that suit, in the order in which they are tried
+	places []int32  // by node: place in order; -1 = does not suit
+	fits   []uint32 // by node; the planner's zeros as long as none has room
+	count  int      // nodes with room
+	sum    uint64   // tasks that they have room for
+	from   int      // places before it have no room
+	at     int      // of the journal
+	seen   int      // of statics
 	stale  bool
 	redo   bool // which nodes suit is to be found anew
+	mine   bool // fits is its own
+	each   bool // whose runs are on a node matters
 	used   uint64
 
 	settled bool    // the verdict on empty nodes was made
@@ -75,7 +77,7 @@ func (p *Planner) compile(c *Class, x *job.Extra, part int) *fitted {
 		return f
 	}
 	f.least, f.most = f.shape.Nodes()
-	f.tasks = uint64(c.Spec.NTasks)
+	f.tasks, f.each = uint64(c.Spec.NTasks), f.shape.Tenant().User
 	p.suit(f, part, len(c.Avoid) > 0)
 	return f
 }
@@ -84,22 +86,40 @@ func (p *Planner) compile(c *Class, x *job.Extra, part int) *fitted {
 func (p *Planner) suit(f *fitted, part int, avoids bool) {
 	f.settled = false
 	f.stale = true
-	if avoids {
+	same := false
+	switch {
+	case avoids:
 		f.order = f.shape.Order(p.nodes, p.parts[part].Nodes)
-	} else { // the partition's order is by weight already
-		f.order = make([]int, 0, len(p.order[part]))
-		for _, n := range p.order[part] {
-			if f.shape.Suits(n, p.nodes[n]) {
-				f.order = append(f.order, n)
-			}
-		}
+		same = slices.Equal(f.order, p.order[part])
+	default: // the partition's order is by weight already
+		f.order, same = p.suiting(f.shape, part)
 	}
-	if slices.Equal(f.order, p.order[part]) {
+	if same {
 		f.order, f.places = p.order[part], p.places[part]
 	} else {
 		f.places = placesOf(f.order, len(p.nodes))
 	}
 	f.single = f.shape.Single() || len(f.order) == 1
+}
+
+// suiting lists the nodes of a partition that could ever run a shape, in the partition's order, and tells whether all do.
+func (p *Planner) suiting(s *place.Shape, part int) ([]int, bool) {
+	all := p.order[part]
+	fits := func(n int) bool { return s.Suits(n, p.nodes[n]) }
+	if !s.Named() {
+		suits, every := p.suitsAll(s, part)
+		if every {
+			return all, true
+		}
+		fits = func(n int) bool { return suits[p.like.kind[n]] }
+	}
+	order := make([]int, 0, len(all))
+	for _, n := range all {
+		if fits(n) {
+			order = append(order, n)
+		}
+	}
+	return order, len(order) == len(all)
 }
 
 // catchUp brings the vector up to date.
@@ -116,35 +136,60 @@ func (p *Planner) catchUp(f *fitted, part int, avoids bool) {
 			break
 		}
 	}
-	if f.stale || len(p.journal)-f.at > len(f.order) {
-		f.stale, f.at, f.count, f.sum, f.from = false, len(p.journal), 0, 0, 0
-		if f.fits == nil {
-			f.fits = make([]uint32, len(p.nodes))
-		}
-		clear(f.fits)
-		for at := len(f.order) - 1; at >= 0; at-- {
-			n := f.order[at]
-			if t := p.fit(f, n, &p.rooms[n]); t > 0 {
-				f.fits[n], f.count, f.sum, f.from = t, f.count+1, f.sum+uint64(t), at
-			}
-		}
+	p.note()
+	behind := len(p.journal) - f.at
+	if f.stale || behind > len(f.order) {
+		p.draw(f)
 		return
 	}
+	p.like.turn++
 	for ; f.at < len(p.journal); f.at++ {
 		n := int(p.journal[f.at])
-		if f.places[n] < 0 {
+		if f.places[n] < 0 || int(p.latest[n]) != f.at {
 			continue
 		}
-		was, t := f.fits[n], p.fit(f, n, &p.rooms[n])
+		var t uint32
+		if behind < fewChanges {
+			t = p.fit(f, n, &p.rooms[n])
+		} else {
+			t = p.roomFor(f, n)
+		}
+		was := f.fits[n]
 		if was == t {
 			continue
 		}
+		p.own(f)
 		f.fits[n] = t
 		f.count += boolInt(t > 0) - boolInt(was > 0)
 		f.sum += uint64(t) - uint64(was)
 		if t > 0 {
 			f.from = min(f.from, int(f.places[n]))
 		}
+	}
+}
+
+// draw makes a vector anew.
+func (p *Planner) draw(f *fitted) {
+	f.stale, f.at, f.count, f.sum, f.from = false, len(p.journal), 0, 0, 0
+	if f.mine {
+		clear(f.fits)
+	} else {
+		f.fits = p.zeros
+	}
+	p.like.turn++
+	for at := len(f.order) - 1; at >= 0; at-- {
+		n := f.order[at]
+		if t := p.roomFor(f, n); t > 0 {
+			p.own(f)
+			f.fits[n], f.count, f.sum, f.from = t, f.count+1, f.sum+uint64(t), at
+		}
+	}
+}
+
+// own makes sure that a vector may be written.
+func (p *Planner) own(f *fitted) {
+	if !f.mine {
+		f.mine, f.fits = true, make([]uint32, len(p.nodes))
 	}
 }
 

@@ -27,9 +27,14 @@ type Planner struct {
 	running []*Running
 	ends    []ending // by end, node, job
 	owned   int      // nodes that one user has
+	down    int      // nodes that take no work
 
 	fits    map[fitKey]*fitted
+	zeros   []uint32 // the vector of a shape that no node has room for
+	like    likeness
 	journal []int32 // nodes whose rooms have changed, for the vectors to catch up with
+	noted   int     // entries of the journal that latest and like know of
+	latest  []int32 // by node: place of its last entry in the journal
 	statics []int32 // nodes that have changed otherwise
 	idle    map[string]idle
 	round   uint64
@@ -42,6 +47,7 @@ type held struct {
 	alloc *job.NodeAlloc
 	run   *Running // nil: a start of this round
 	by    place.Tenant
+	part  int // of a start of this round
 }
 
 // ending is a run's share of a node that comes back at a time.
@@ -108,16 +114,20 @@ func (p *Planner) sync(s *Snapshot) {
 		if old != n && old != nil {
 			if !alike(old, n) {
 				p.statics = append(p.statics, int32(i))
+				p.like.setKind(i, n)
 			}
 			p.owned -= boolInt(old.Owner > 0)
+			p.down -= boolInt(!old.Up)
 		}
 		if old != n {
 			p.owned += boolInt(n.Owner > 0)
+			p.down += boolInt(!n.Up)
 		}
 		p.nodes[i] = n
 		p.refresh(i)
 	}
 	p.forget()
+	p.like.trim()
 }
 
 func boolInt(b bool) int {
@@ -163,12 +173,13 @@ func (p *Planner) reset(s *Snapshot) {
 	n := len(s.Nodes)
 	*p = Planner{
 		layout: s.Layout, nodes: make([]*place.Node, n), parts: s.Partitions, names: make(map[string]int, n), rooms: make([]place.Room, n),
-		runs: make([][]held, n), fits: map[fitKey]*fitted{}, idle: map[string]idle{}, round: p.round,
+		zeros: make([]uint32, n), latest: make([]int32, n), like: newLikeness(n, len(s.Partitions)), runs: make([][]held, n), fits: map[fitKey]*fitted{}, idle: map[string]idle{}, round: p.round,
 		scratch: scratch{rooms: make([]place.Room, n), stamp: make([]uint64, n), cur: make([]uint32, n),
 			lines: make([]backfill.Timeline, n), drawn: make([]uint64, n)},
 	}
 	for i := range s.Nodes {
 		p.names[s.Nodes[i].Name] = i
+		p.like.setKind(i, s.Nodes[i])
 	}
 	for _, part := range s.Partitions {
 		order := slices.Clone(part.Nodes)
@@ -304,7 +315,8 @@ func (p *Planner) forget() {
 			f.redo = f.redo || f.seen < len(p.statics)
 			f.at, f.seen = 0, 0
 		}
-		p.journal, p.statics = p.journal[:0], p.statics[:0]
+		p.note()
+		p.journal, p.statics, p.noted = p.journal[:0], p.statics[:0], 0
 	}
 	if p.round%64 != 0 {
 		return

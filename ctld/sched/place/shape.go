@@ -262,6 +262,9 @@ func (s *Shape) Nodes() (least, most int) { return s.minNodes, s.maxNodes }
 // Required gives the positions of the nodes that must be among those chosen, ascending. It is not to be changed.
 func (s *Shape) Required() []int { return s.required }
 
+// Named tells that it matters which nodes are meant: some were named, or may not be used.
+func (s *Shape) Named() bool { return s.within != nil || len(s.required) > 0 || len(s.excluded) > 0 }
+
 // Exclusive tells that the shape takes whole nodes.
 func (s *Shape) Exclusive() bool { return s.exclusive }
 
