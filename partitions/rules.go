@@ -181,6 +181,9 @@ func (c *Chain) Entities() []Entity { return c.entities }
 // CountsNodes tells whether a limit of the chain is one of distinct nodes: then Use.Nodes must be kept for its entities.
 func (c *Chain) CountsNodes() bool { return c.countsNodes }
 
+// Limited tells whether some limit is asked before a job of the chain starts.
+func (c *Chain) Limited() bool { return len(c.starts) > 0 }
+
 // NeedsReservation tells whether the job's QOS takes only jobs with a reservation (flag RequiresReservation).
 func (c *Chain) NeedsReservation() bool { return c.has("RequiresReservation") }
 

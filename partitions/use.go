@@ -101,6 +101,15 @@ func (c *NodeCount) Len() int64 {
 	return int64(len(c.on))
 }
 
+// Has tells whether a job that is counted is on the node.
+func (c *NodeCount) Has(name string) bool {
+	if c == nil {
+		return false
+	}
+	_, found := c.find(name)
+	return found
+}
+
 func (c *NodeCount) find(name string) (int, bool) {
 	return slices.BinarySearchFunc(c.on, name, func(n nodeJobs, name string) int { return strings.Compare(n.name, name) })
 }

@@ -122,40 +122,200 @@ func (r *round) graceOf(run *Running) int64 {
 	return 0
 }
 
-// makeRoom has runs end or suspended for the lane's best job, if that lets it start, and keeps their room for it. A job
-// whose victims are on the way is given no new ones: it waits for their room. It is false when no room is made.
-func (r *round) makeRoom(l *lane) bool {
-	if r.pol.Preempt.Type == "" {
+// makeRoom has runs end or suspended for the lane's best job, if that lets it start before a time, and keeps their room for
+// it. A job whose victims are on the way is given no new ones: it waits for their room. It is false when no room is made.
+func (r *round) makeRoom(l *lane, before int64) bool {
+	if r.pol.Preempt.Type == "" || l.head.HetSize > 1 {
 		return false
 	}
 	if r.awaited[l.head.JobID] {
 		return r.awaitRoom(l)
 	}
-	if r.pushed >= cmp.Or(r.pol.Preempt.Jobs, maxPushed) || l.head.HetSize > 1 {
-		return false
-	}
 	limit, _ := r.limit(l)
-	if at, ok := r.licensed(l, r.now, limit); !ok || at > r.now {
+	if !r.mayPush(l, limit) {
 		return false
 	}
+	p := r.newPush(before)
+	if !p.add(l, limit) || len(p.victims) == 0 || !p.sooner() {
+		return false
+	}
+	p.carryOut()
+	return true
+}
+
+// mayPush tells whether room may be made for a lane's best job in this round.
+func (r *round) mayPush(l *lane, limit int64) bool {
+	if r.pushed >= cmp.Or(r.pol.Preempt.Jobs, maxPushed) {
+		return false
+	}
+	at, ok := r.licensed(l, r.now, limit)
+	return ok && at <= r.now
+}
+
+// push is room that is made for one job, or for the components of one, beside each other.
+type push struct {
+	r       *round
+	before  int64
+	rooms   []place.Room // what is free when the victims are gone and the jobs before have taken theirs
+	victims []*Running
+	modes   []string
+	mine    []pushed
+	gone    int64 // when all are gone that are ended
+}
+
+// pushed is one job that room is made for.
+type pushed struct {
+	l     *lane
+	limit int64
+	by    uint32 // the job named for each victim
+	picks []place.Pick
+	given []job.NodeAlloc
+}
+
+func (r *round) newPush(before int64) *push {
+	return &push{r: r, before: before, rooms: slices.Clone(r.p.rooms), gone: r.now + 1}
+}
+
+// add finds what has to go for one more job; false when nothing helps.
+func (p *push) add(l *lane, limit int64) bool {
+	r := p.r
 	var runs []*Running
 	var victims []preempt.Victim
+	longest := int64(0)
 	for _, run := range r.s.Running {
-		if !run.Evicting && !run.Suspended && !r.victims[run.JobID] && r.preempts(l, run) {
-			runs, victims = append(runs, run), append(victims, r.victimOf(run))
+		if run.Evicting || run.Suspended || r.victims[run.JobID] || slices.Contains(p.victims, run) || !r.preempts(l, run) {
+			continue
 		}
-	}
-	if len(victims) == 0 {
-		return false
+		v := r.victimOf(run)
+		if v.Mode == EvictSuspend && r.standsOn(run, l.head.JobID) {
+			continue
+		}
+		runs, victims = append(runs, run), append(victims, v)
+		longest = max(longest, r.graceOf(run))
 	}
 	r.charge(l, len(l.fit.order)+len(victims))
-	found, picks := preempt.Find(preempt.Input{Shape: l.fit.shape, Candidates: r.upOnly(l), Rooms: r.p.rooms, Fit: r.fitFor(l, limit),
-		Victims: victims, Now: r.now, MinExemptPriority: r.pol.Preempt.MinExempt, YoungestFirst: r.pol.Preempt.Youngest})
-	if picks == nil || len(found) == 0 {
+	found, picks := preempt.Find(preempt.Input{Shape: l.fit.shape, Candidates: r.upOnly(l), Rooms: p.rooms,
+		Fit: r.fitFor(l, endAfter(r.now+1+longest, limit)), Victims: victims, Now: r.now,
+		MinExemptPriority: r.pol.Preempt.MinExempt, YoungestFirst: r.pol.Preempt.Youngest})
+	if picks == nil {
 		return false
 	}
-	r.push(l, limit, runs, victims, found, picks)
+	own := map[int]bool{} // rooms that are copies already
+	room := func(n int) *place.Room {
+		if !own[n] {
+			p.rooms[n], own[n] = p.rooms[n].Clone(), true
+		}
+		return &p.rooms[n]
+	}
+	for _, i := range found {
+		run, mode := runs[i], victims[i].Mode
+		p.victims, p.modes = append(p.victims, run), append(p.modes, mode)
+		if mode != EvictSuspend {
+			p.gone = max(p.gone, r.now+r.graceOf(run))
+		}
+		for a, n := range victims[i].Nodes {
+			back := run.Allocs[a]
+			if mode == EvictSuspend { // it stays, with memory and devices
+				room(n).CPUs = min(room(n).CPUs+back.CPUs, r.s.Nodes[n].CPUs)
+				continue
+			}
+			room(n).More(r.s.Nodes[n], &back)
+		}
+	}
+	x := pushed{l: l, limit: limit, by: l.head.JobID, picks: picks}
+	for _, k := range picks {
+		a := l.fit.shape.Demand(r.s.Nodes[k.Node], room(k.Node), k.Tasks)
+		room(k.Node).Less(r.s.Nodes[k.Node], &a, l.tenant())
+		x.given = append(x.given, a)
+	}
+	p.mine = append(p.mine, x)
 	return true
+}
+
+// standsOn tells whether something counts on a run to end in its time: it must not be suspended, which makes it end later.
+func (r *round) standsOn(run *Running, but uint32) bool {
+	if len(run.Licenses) > 0 {
+		return true
+	}
+	for a := range run.Allocs {
+		n, ok := r.p.names[run.Allocs[a].Node]
+		if !ok || len(r.blocks[n]) > 0 || slices.ContainsFunc(r.holds[n], func(h *hold) bool { return h.job != but }) {
+			return true
+		}
+	}
+	return false
+}
+
+// sooner tells whether the room is there before the time given, and before the jobs would start without it: else nobody is
+// sent away.
+func (p *push) sooner() bool {
+	if p.gone >= p.before {
+		return false
+	}
+	if len(p.mine) > 1 {
+		return true
+	}
+	h := p.r.book(p.mine[0].l, p.gone+1)
+	return h == nil
+}
+
+// carryOut adds the evictions to the plan and keeps their room for the jobs. That is told to the state as a promise, so that
+// whatever comes first when the victims are gone leaves it to them.
+func (p *push) carryOut() {
+	r := p.r
+	r.pushed++
+	for i, run := range p.victims {
+		r.victims[run.JobID] = true
+		grace := r.graceOf(run)
+		if p.modes[i] == EvictSuspend {
+			grace = 0
+		}
+		r.out.Evicts = append(r.out.Evicts, Evict{JobID: run.JobID, Run: run.Run, How: p.modes[i], By: p.mine[0].by, Grace: grace})
+	}
+	for _, x := range p.mine {
+		l := x.l
+		h := &hold{job: l.head.JobID, part: l.part, at: p.gone, end: endAfter(p.gone, x.limit), since: p.gone, by: l.tenant(),
+			licenses: l.extra.Licenses, promised: r.pol.Promises > 0 || l.extra.Deadline > 0, wide: l.extra.Deadline > 0}
+		for i, k := range x.picks {
+			h.nodes, h.allocs = append(h.nodes, k.Node), append(h.allocs, x.given[i])
+		}
+		r.keep(r.counted(l, h, x.limit))
+		part := &r.parts[l.part]
+		if !h.wide {
+			part.promises++
+		}
+		if part.blocked == 0 {
+			part.blocked = l.head.JobID
+		}
+		r.tell(l, h)
+		v := verdict{rank: rankResources, reason: job.ReasonResources, detail: plural(len(p.victims), "job") + " of lower standing " +
+			verb(len(p.victims), "makes", "make") + " room for it"}
+		r.told(&v, h)
+		r.note(l, v)
+	}
+	p.shut()
+}
+
+// shut keeps the nodes of the victims from all others for the rest of the round: what they will have is known when the
+// victims are on their way.
+func (p *push) shut() {
+	r := p.r
+	for _, run := range p.victims {
+		for a := range run.Allocs {
+			n, ok := r.p.names[run.Allocs[a].Node]
+			if !ok {
+				continue
+			}
+			node := r.s.Nodes[n]
+			h := &hold{job: p.mine[0].by, at: r.now, end: afterward, nodes: []int{n}, by: place.Tenant{Exclusive: true},
+				allocs: []job.NodeAlloc{{Node: node.Name, CPUs: node.CPUs, Mem: node.Mem}}}
+			if len(r.holds[n])+len(r.blocks[n]) == 0 {
+				r.marked = append(r.marked, n)
+			}
+			r.holds[n] = append(r.holds[n], h)
+			r.p.scratch.drawn[n] = 0
+		}
+	}
 }
 
 // upOnly is the candidates of a lane for preempt.Find: nodes that are up.
@@ -166,13 +326,12 @@ func (r *round) upOnly(l *lane) *place.Candidates {
 			list = append(list, n)
 		}
 	}
-	return &place.Candidates{List: list, Nodes: r.s.Nodes, Topology: r.s.Topology}
+	return &place.Candidates{List: list, Nodes: r.s.Nodes, Topology: r.s.Topology, AnySwitches: r.anySwitches(l, r.now)}
 }
 
-// fitFor is how many tasks of the lane fit into a room that is made. Nodes on which a start is kept for another job while
-// this one would run, or that a reservation keeps, are left out.
-func (r *round) fitFor(l *lane, limit int64) func(n int, room *place.Room) uint32 {
-	to := endAfter(r.now, limit)
+// fitFor is how many tasks of the lane fit into a room that is made, until a time. Nodes on which a start is kept for another
+// job before then, or that a reservation keeps, are left out.
+func (r *round) fitFor(l *lane, to int64) func(n int, room *place.Room) uint32 {
 	return func(n int, room *place.Room) uint32 {
 		if !r.open(l.access, n, r.now, to) {
 			return 0
@@ -182,53 +341,16 @@ func (r *round) fitFor(l *lane, limit int64) func(n int, room *place.Room) uint3
 				return 0
 			}
 		}
+		if most := r.capOf(l); most > 0 {
+			capped := room.Clone()
+			r.capRoom(l, n, r.now, to, &capped)
+			room = &capped
+		}
 		return l.fit.shape.Fit(r.s.Nodes[n], room)
 	}
 }
 
-// push adds the evictions to the plan and keeps their room for the job.
-func (r *round) push(l *lane, limit int64, runs []*Running, victims []preempt.Victim, found []int, picks []place.Pick) {
-	r.pushed++
-	gone := r.now + 1
-	rooms := map[int]*place.Room{}
-	for _, k := range picks {
-		room := r.p.rooms[k.Node].Clone()
-		rooms[k.Node] = &room
-	}
-	for _, i := range found {
-		run, mode := runs[i], victims[i].Mode
-		grace := r.graceOf(run)
-		r.victims[run.JobID] = true
-		r.out.Evicts = append(r.out.Evicts, Evict{JobID: run.JobID, Run: run.Run, How: mode, By: l.head.JobID, Grace: grace})
-		if mode != EvictSuspend {
-			gone = max(gone, r.now+grace)
-		}
-		for a, n := range victims[i].Nodes {
-			if room := rooms[n]; room != nil {
-				back := run.Allocs[a]
-				if mode == EvictSuspend {
-					back = job.NodeAlloc{Node: back.Node, CPUs: back.CPUs}
-					room.Runs++ // it stays
-				}
-				room.More(r.s.Nodes[n], &back)
-			}
-		}
-	}
-	h := &hold{job: l.head.JobID, part: l.part, at: gone, end: endAfter(gone, limit), by: l.tenant(), licenses: l.extra.Licenses}
-	for _, k := range picks {
-		h.nodes = append(h.nodes, k.Node)
-		h.allocs = append(h.allocs, l.fit.shape.Demand(r.s.Nodes[k.Node], rooms[k.Node], k.Tasks))
-	}
-	r.keep(h)
-	part := &r.parts[l.part]
-	if part.blocked == 0 {
-		part.blocked = l.head.JobID
-	}
-	r.note(l, verdict{rank: rankResources, reason: job.ReasonResources, start: gone,
-		detail: plural(len(found), "job") + " of lower standing make room for it"})
-}
-
-// awaitRoom keeps for a job the room that its victims leave.
+// awaitRoom keeps for a job the room that its victims leave, where nothing is kept for it already.
 func (r *round) awaitRoom(l *lane) bool {
 	part := &r.parts[l.part]
 	if part.blocked == 0 {
@@ -236,86 +358,21 @@ func (r *round) awaitRoom(l *lane) bool {
 	}
 	v := verdict{rank: rankResources, reason: job.ReasonResources, detail: "waits for the jobs that make room for it to be gone"}
 	if h := r.book(l, afterward); h != nil {
-		h.promised = false
 		r.keep(h)
+		if !h.wide {
+			part.promises++
+		}
+		r.tell(l, h)
 		r.told(&v, h)
 	}
 	r.note(l, v)
 	return true
 }
 
-// resume lets runs go on that were suspended to make room, as far as their CPUs are free again, before the lane's job is
-// looked at; those that it may preempt stay. What is free of their CPUs is kept for the others.
-func (r *round) resume(l *lane) {
-	if len(r.resumes) == 0 {
-		return
+// verb is the form of a verb for so many.
+func verb(n int, one, several string) string {
+	if n == 1 {
+		return one
 	}
-	left := r.resumes[:0:0]
-	for _, run := range r.resumes {
-		if l != nil && (r.preempts(l, run) || l.head.JobID == run.By) {
-			left = append(left, run)
-			continue
-		}
-		if len(r.held[run.By]) > 0 {
-			continue // the job for which it was suspended has not begun
-		}
-		whole := true
-		for a := range run.Allocs {
-			whole = whole && r.freeOf(&run.Allocs[a]) == len(run.Allocs[a].CPUIDs)
-		}
-		for a := range run.Allocs {
-			r.takeBack(&run.Allocs[a])
-		}
-		if whole {
-			r.out.Evicts = append(r.out.Evicts, Evict{JobID: run.JobID, Run: run.Run, How: EvictResume, By: run.By})
-		}
-	}
-	r.resumes = left
-}
-
-// numbers are the CPU numbers in use on a node.
-func (r *round) numbers(n int) []bool {
-	if r.cpus[n] == nil {
-		used := make([]bool, r.s.Nodes[n].CPUs)
-		copy(used, r.s.Nodes[n].CPUUsed)
-		r.cpus[n] = used
-	}
-	return r.cpus[n]
-}
-
-// freeOf is how many CPUs of a suspended run's share of a node are free.
-func (r *round) freeOf(a *job.NodeAlloc) int {
-	n, ok := r.p.names[a.Node]
-	if !ok || !r.s.Nodes[n].Up {
-		return 0
-	}
-	free := 0
-	for _, c := range a.CPUIDs {
-		if used := r.numbers(n); int(c) < len(used) && !used[c] {
-			free++
-		}
-	}
-	return free
-}
-
-// takeBack takes the free CPUs of a suspended run's share out of the node's room.
-func (r *round) takeBack(a *job.NodeAlloc) {
-	n, ok := r.p.names[a.Node]
-	if !ok {
-		return
-	}
-	got := job.NodeAlloc{Node: a.Node}
-	for _, c := range a.CPUIDs {
-		if used := r.numbers(n); int(c) < len(used) && !used[c] {
-			used[c] = true
-			got.CPUs++
-		}
-	}
-	if got.CPUs > 0 {
-		room := &r.p.rooms[n]
-		room.CPUs -= min(room.CPUs, got.CPUs)
-		r.p.touched = append(r.p.touched, n)
-		r.p.journal = append(r.p.journal, int32(n))
-		r.p.scratch.drawn[n] = 0
-	}
+	return several
 }

@@ -51,8 +51,9 @@ func (r *round) explain() {
 }
 
 // empty tells whether the shape fits on the nodes listed when they are empty.
-func (r *round) empty(s *place.Shape, list []int) bool {
-	return s.FitsEmpty(&place.Candidates{List: list, Nodes: r.s.Nodes, Topology: r.s.Topology, AnySwitches: false})
+func (r *round) empty(l *lane, s *place.Shape, list []int) bool {
+	waits := l.extra.Switches > 0 && l.extra.SwitchWait > 0 // then any switches will do one day
+	return s.FitsEmpty(&place.Candidates{List: list, Nodes: r.s.Nodes, Topology: r.s.Topology, AnySwitches: waits})
 }
 
 // impossible tells why the lane's shape would not fit even if nothing ran; it is false when it would.
@@ -65,20 +66,18 @@ func (r *round) impossible(l *lane) (verdict, bool) {
 
 // whyNever is the verdict on a shape that does not fit when nothing runs; its rank is rankNone when it does.
 func (r *round) whyNever(l *lane) verdict {
-	up := make([]int, 0, len(l.fit.order))
-	for _, n := range l.fit.order {
-		if r.s.Nodes[n].Up {
-			up = append(up, n)
-		}
+	up := l.fit.order
+	if r.p.down > 0 {
+		up = slices.DeleteFunc(slices.Clone(up), func(n int) bool { return !r.s.Nodes[n].Up })
 	}
-	if r.empty(l.fit.shape, up) {
+	if r.empty(l, l.fit.shape, up) {
 		return verdict{}
 	}
 	part := r.s.Partitions[l.part]
-	if len(up) < len(l.fit.order) && r.empty(l.fit.shape, l.fit.order) {
+	if len(up) < len(l.fit.order) && r.empty(l, l.fit.shape, l.fit.order) {
 		return r.unavailable(l)
 	}
-	if free := l.fit.shape.Without(); l.c.Spec.Constraint != "" && r.empty(free, free.Order(r.s.Nodes, part.Nodes)) {
+	if free := l.fit.shape.Without(); l.c.Spec.Constraint != "" && r.empty(l, free, free.Order(r.s.Nodes, part.Nodes)) {
 		return verdict{rank: rankNever, reason: job.ReasonBadConstraints, detail: "too few nodes of partition " +
 			part.Name + " have the features " + quoted(l.c.Spec.Constraint)}
 	}

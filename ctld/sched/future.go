@@ -7,6 +7,7 @@ import (
 	"github.com/tensorgrid/tensorgrid/ctld/sched/backfill"
 	"github.com/tensorgrid/tensorgrid/ctld/sched/place"
 	"github.com/tensorgrid/tensorgrid/internal/job"
+	"github.com/tensorgrid/tensorgrid/partitions"
 )
 
 // Ends that are not times. A run without a limit ends after every reserved start, also after one that
@@ -23,6 +24,7 @@ type hold struct {
 	part     int
 	at       int64 // never = when the runs there end is not known
 	end      int64
+	since    int64 // what it was promised or found for: at may have gone on from there; 0 = of runs that make room
 	nodes    []int // ascending
 	allocs   []job.NodeAlloc
 	licenses []job.License
@@ -31,6 +33,9 @@ type hold struct {
 	due      bool // its time has come: its job may start although it will end later than was kept for it
 	tight    bool // what it takes is not all there: something runs longer than it should
 	wide     bool // of a deadline: it does not count among the promises of its partition
+
+	chain *partitions.Chain // nil: nothing limits its job
+	claim *partitions.Claim
 }
 
 // endAfter is when a run with this limit ends that starts at a time.
@@ -54,6 +59,9 @@ func (r *round) keep(h *hold) {
 		}
 	}
 	r.keepLicenses(h.licenses, h.at, h.end)
+	if h.claim != nil {
+		r.pledged = append(r.pledged, h)
+	}
 }
 
 // release makes a hold count no more.
@@ -62,14 +70,17 @@ func (r *round) release(h *hold) {
 	for i, n := range h.nodes {
 		r.holds[n] = slices.DeleteFunc(r.holds[n], func(o *hold) bool { return o == h })
 		if t := r.drawn(n); t != nil {
-			if h.by.Exclusive || h.by.User || h.tight {
-				r.p.scratch.drawn[n] = 0 // what such a run shuts is not given back step by step
+			if h.by.Exclusive || h.by.User || h.tight || slices.ContainsFunc(r.holds[n], func(o *hold) bool { return o.tight }) {
+				r.p.scratch.drawn[n] = 0 // what such a run shuts, or was not all there, is not given back step by step
 				continue
 			}
 			t.Give(&h.allocs[i], h.at, h.end)
 		}
 	}
 	r.freeLicenses(h.licenses, h.at, h.end)
+	if h.claim != nil {
+		r.pledged = slices.DeleteFunc(r.pledged, func(o *hold) bool { return o == h })
+	}
 }
 
 // drawn is the timeline of a node if it was drawn in this round.
@@ -110,21 +121,21 @@ func (r *round) line(n int) *backfill.Timeline {
 func (r *round) endOf(end int64) int64 { return max(end, r.now+1) }
 
 // special tells whether more than the ends of runs changes what a node has for a lane.
-func (r *round) special(a *access, n int) bool {
-	return len(r.holds[n]) > 0 || len(r.blocks[n]) > 0 || a.mine != nil
+func (r *round) special(l *lane, n int) bool {
+	return len(r.holds[n]) > 0 || len(r.blocks[n]) > 0 || l.access.mine != nil || r.capOf(l) > 0
 }
 
 // avail is how many tasks of the lane's shape node n has room for now, all the time until to.
 func (r *round) avail(l *lane, n int, to int64) uint32 {
 	t := l.fit.fits[n]
-	if t == 0 || !r.special(l.access, n) {
+	if t == 0 || !r.special(l, n) {
 		return t
 	}
 	if !r.open(l.access, n, r.now, to) {
 		return 0
 	}
 	if len(r.holds[n]) == 0 {
-		return t
+		return min(t, r.capped(l, n, to))
 	}
 	if l.slot > 0 {
 		to = min(to, l.slot)
@@ -138,10 +149,11 @@ func (r *round) avail(l *lane, n int, to int64) uint32 {
 				return 0
 			}
 		}
-		return t
+		return min(t, r.capped(l, n, to))
 	}
 	room := &r.p.scratch.least
 	r.line(n).Over(r.now, to, room)
+	r.capRoom(l, n, r.now, to, room)
 	return min(t, r.p.fit(l.fit, n, room))
 }
 
@@ -155,7 +167,7 @@ type event struct {
 // it gets. ok is false when there is none.
 func (r *round) earliest(l *lane, from, limit, until int64) (at int64, picks []place.Pick, ok bool) {
 	r.charge(l, len(l.fit.order)+len(r.p.ends)/4)
-	if l.fit.single {
+	if l.fit.single && r.capOf(l) == 0 {
 		return r.earliestOne(l, from, limit, until)
 	}
 	w := r.sweep(l, from, limit)
@@ -208,7 +220,7 @@ func (r *round) sweep(l *lane, from, limit int64) *sweep {
 	sc.turn++
 	w := &sweep{r: r, l: l, limit: limit, cur: sc.cur, ends: r.p.ends, first: true, from: from, at: from}
 	for _, n := range l.fit.order {
-		if !r.special(l.access, n) {
+		if !r.special(l, n) {
 			w.cur[n] = l.fit.fits[n]
 		} else {
 			w.cur[n] = w.look(n, from)
@@ -217,6 +229,9 @@ func (r *round) sweep(l *lane, from, limit int64) *sweep {
 		if w.cur[n] > 0 {
 			w.count, w.sum = w.count+1, w.sum+uint64(w.cur[n])
 		}
+	}
+	if x := l.extra; x.Switches > 0 && x.SwitchWait > 0 && len(l.fit.order) > 0 {
+		w.events = append(w.events, event{max(from, l.head.Submit+x.SwitchWait, l.head.Accrue+x.SwitchWait, l.head.Begin+x.SwitchWait), int32(l.fit.order[0])})
 	}
 	slices.SortFunc(w.events, func(a, b event) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.node, b.node)) })
 	w.events = slices.Compact(w.events)
@@ -261,6 +276,7 @@ func (w *sweep) look(n int, at int64) uint32 {
 	}
 	room := &w.r.p.scratch.least
 	w.r.line(n).Over(at, to, room)
+	w.r.capRoom(w.l, n, at, to, room)
 	return w.r.p.fit(w.l.fit, n, room)
 }
 
@@ -330,7 +346,7 @@ func (w *sweep) advance(at int64) {
 		w.fresh = w.fresh[1:]
 	}
 	for len(w.events) > 0 && w.events[0].at <= at {
-		if n := int(w.events[0].node); w.r.special(w.l.access, n) {
+		if n := int(w.events[0].node); w.r.special(w.l, n) {
 			w.set(n, w.look(n, at))
 		}
 		w.events = w.events[1:]
@@ -340,7 +356,7 @@ func (w *sweep) advance(at int64) {
 // back gives an ordinary node what a run held.
 func (w *sweep) back(e ending) {
 	n := int(e.node)
-	if w.l.fit.places[n] < 0 || w.r.special(w.l.access, n) || e.alloc == nil {
+	if w.l.fit.places[n] < 0 || w.r.special(w.l, n) || e.alloc == nil {
 		return
 	}
 	sc := &w.r.p.scratch
@@ -386,7 +402,7 @@ func (r *round) earliestOne(l *lane, from, limit, until int64) (int64, []place.P
 			}
 			at, ok := int64(0), false
 			switch {
-			case r.special(l.access, n):
+			case r.special(l, n):
 				at, ok = r.earliestOn(l, n, from, limit, best, fits(n))
 			case l.fit.fits[n] >= need:
 				at, ok = from, true
@@ -481,12 +497,12 @@ func (r *round) roomAt(n int, from, to int64) *place.Room {
 
 // reserve makes the hold of a lane's best job at a time on the nodes picked.
 func (r *round) reserve(l *lane, at, limit int64, picks []place.Pick) *hold {
-	h := &hold{job: l.head.JobID, part: l.part, at: at, end: endAfter(at, limit), by: l.tenant(), wide: l.extra.Deadline > 0,
+	h := &hold{job: l.head.JobID, part: l.part, at: at, end: endAfter(at, limit), since: at, by: l.tenant(), wide: l.extra.Deadline > 0,
 		licenses: l.extra.Licenses}
 	for _, k := range picks {
 		room := r.roomAt(k.Node, at, h.end)
 		h.nodes = append(h.nodes, k.Node)
 		h.allocs = append(h.allocs, l.fit.shape.Demand(r.s.Nodes[k.Node], room, k.Tasks))
 	}
-	return h
+	return r.counted(l, h, limit)
 }

@@ -59,8 +59,6 @@ func (r *round) gather(q *lanes, l *lane) {
 
 // together starts all components, or none.
 func (r *round) together(g *group) bool {
-	mark, rooms := len(r.out.Starts), len(r.p.touched)
-	licenses := len(r.lics.spans)
 	var own []*hold
 	for _, l := range g.lanes {
 		for _, h := range slices.Clone(r.held[l.head.JobID]) {
@@ -68,6 +66,35 @@ func (r *round) together(g *group) bool {
 			own = append(own, h)
 		}
 	}
+	got := r.placeAll(g)
+	if behind := r.yielding(own); len(behind) > 0 && (got == lacksResources || got == wouldDelay) {
+		for _, h := range behind {
+			r.release(h)
+		}
+		got = r.placeAll(g)
+		for _, h := range behind {
+			h.tight = h.tight || got == started
+			r.keep(h)
+		}
+	}
+	if got == started {
+		return true
+	}
+	for _, h := range own {
+		r.keep(h)
+	}
+	if got == limited {
+		for _, l := range g.lanes {
+			r.abandon(l.head.JobID)
+		}
+	}
+	return false
+}
+
+// placeAll places each component, or none.
+func (r *round) placeAll(g *group) outcome {
+	mark, rooms := len(r.out.Starts), len(r.p.touched)
+	licenses := len(r.lics.spans)
 	for _, l := range g.lanes {
 		limit, ok := r.limit(l)
 		if !ok {
@@ -81,13 +108,10 @@ func (r *round) together(g *group) bool {
 		}
 		if got != started {
 			r.undo(g, mark, rooms, licenses)
-			for _, h := range own {
-				r.keep(h)
-			}
-			return false
+			return got
 		}
 	}
-	return true
+	return started
 }
 
 // undo takes back the starts after the first so many.

@@ -60,16 +60,8 @@ func (r *round) allowed(l *lane, limit int64) (verdict, bool) {
 	if r.s.Rules == nil {
 		return verdict{}, true
 	}
-	if l.chain == nil {
-		chain, refusal := r.chainOf(l)
-		if refusal != nil {
-			reason := job.ReasonInvalidAccount
-			if strings.Contains(refusal.Code, "QOS") {
-				reason = job.ReasonInvalidQOS
-			}
-			return verdict{rank: rankShut, reason: reason, detail: refusal.Why}, false
-		}
-		l.chain = chain
+	if v, ok := r.knownChain(l); !ok {
+		return v, false
 	}
 	if l.ask == nil || l.ask.Limit != limit {
 		part := r.s.Partitions[l.part]
@@ -82,8 +74,69 @@ func (r *round) allowed(l *lane, limit int64) (verdict, bool) {
 		l.ask = &partitions.Claim{TRES: r.billed(l, tres), Start: r.now, Limit: limit,
 			PerNode: accounting.RequestPerNode(l.c.Spec, q, part.DefMemPerNode, part.DefMemPerCPU)}
 	}
-	if w := l.chain.MayStart(r.limits, l.ask, r.now); w != nil {
-		return verdict{rank: rankLimit, reason: w.Reason, detail: w.Text, stops: stops(w)}, false
+	return r.underLimits(l, l.ask, endAfter(r.now, limit))
+}
+
+// underLimits tells whether limits let the lane's best job have what it would claim until a time, beside what is in use and
+// what those get until then that a start is kept for: they are not kept waiting by a limit that is full when it comes.
+func (r *round) underLimits(l *lane, claim *partitions.Claim, end int64) (verdict, bool) {
+	if !l.chain.Limited() {
+		return verdict{}, true
+	}
+	w, kept := l.chain.MayStart(r.limits, claim, r.now), ""
+	if w == nil && len(r.pledged) > 0 {
+		o := newOverlay(r.limits)
+		for _, h := range r.pledged {
+			if h.job != l.head.JobID && h.at < end && shareLimits(h.chain, l.chain) {
+				o.plus(h.chain, h.claim)
+			}
+		}
+		if len(o.more) > 0 {
+			w, kept = l.chain.MayStart(o, claim, r.now), ", with jobs that a start is kept for"
+		}
+	}
+	if w == nil {
+		return verdict{}, true
+	}
+	return verdict{rank: rankLimit, reason: w.Reason, detail: w.Text + kept, stops: stops(w)}, false
+}
+
+// refusedByLimit tells whether a limit keeps the lane's best job from starting now.
+func (r *round) refusedByLimit(l *lane, limit int64) bool {
+	_, ok := r.allowed(l, limit)
+	return !ok
+}
+
+// shareLimits tells whether two jobs are counted for the same thing.
+func shareLimits(a, b *partitions.Chain) bool {
+	return slices.ContainsFunc(a.Entities(), func(e partitions.Entity) bool { return slices.Contains(b.Entities(), e) })
+}
+
+// counted notes on a hold what its job will claim, where that is limited.
+func (r *round) counted(l *lane, h *hold, limit int64) *hold {
+	if l.chain != nil && l.chain.Limited() {
+		h.chain, h.claim = l.chain, r.claim(l, h.allocs, limit)
+		h.claim.Start = h.at
+	}
+	return h
+}
+
+// knownChain is the lane's chain, resolved; the verdict says why its jobs are in no account or QOS.
+func (r *round) knownChain(l *lane) (verdict, bool) {
+	if l.chain != nil || r.s.Rules == nil {
+		return verdict{}, true
+	}
+	chain, refusal := r.chainOf(l)
+	if refusal != nil {
+		reason := job.ReasonInvalidAccount
+		if strings.Contains(refusal.Code, "QOS") {
+			reason = job.ReasonInvalidQOS
+		}
+		return verdict{rank: rankShut, reason: reason, detail: refusal.Why}, false
+	}
+	l.chain = chain
+	if chain.NeedsReservation() && l.open[0].mine == nil {
+		return verdict{rank: rankShut, reason: job.ReasonReservation, detail: "QOS " + chain.QOS + " runs only jobs with a reservation"}, false
 	}
 	return verdict{}, true
 }

@@ -9,7 +9,8 @@ import (
 
 // keepPromises puts the promises that were given back into the picture, those for sooner first. A promise holds whatever
 // has come since, however it ranks. It is broken only when what it stands on is gone: a node was lost, drained or
-// reserved, or runs there got more time. Its job is promised another start when its turn comes.
+// reserved, or runs there got more time. Its job is promised another start when its turn comes. Those that are due come
+// last: that one job starts late makes those promised for later late as well, and breaks nothing.
 func (r *round) keepPromises() {
 	list := make([]*Promised, 0, len(r.s.Promised))
 	for i := range r.s.Promised {
@@ -19,6 +20,9 @@ func (r *round) keepPromises() {
 		}
 	}
 	slices.SortStableFunc(list, func(a, b *Promised) int {
+		if x, y := a.Promise.Start <= r.now, b.Promise.Start <= r.now; x != y {
+			return boolInt(x) - boolInt(y)
+		}
 		if c := compare64(a.Promise.Start, b.Promise.Start); c != 0 {
 			return c
 		}
@@ -80,8 +84,8 @@ func (r *round) recall(c *Class, w *Promised) *hold {
 	if l.fit.wrong != "" || len(l.open) == 0 {
 		return nil
 	}
-	h := &hold{job: w.JobID, part: part, at: max(w.Promise.Start, r.now), end: endAfter(w.Promise.Start, w.Promise.Limit), by: l.tenant(),
-		due: w.Promise.Start <= r.now, promised: r.pol.Promises > 0 || l.extra.Deadline > 0, wide: l.extra.Deadline > 0, licenses: l.extra.Licenses}
+	h := &hold{job: w.JobID, part: part, at: max(w.Promise.Start, r.now), end: endAfter(w.Promise.Start, w.Promise.Limit), since: w.Promise.Start,
+		by: l.tenant(), due: w.Promise.Start <= r.now, promised: r.pol.Promises > 0 || l.extra.Deadline > 0, wide: l.extra.Deadline > 0, licenses: l.extra.Licenses}
 	if h.end <= h.at {
 		h.end = endAfter(h.at, w.Promise.Limit)
 	}
@@ -95,6 +99,10 @@ func (r *round) recall(c *Class, w *Promised) *hold {
 	if !slices.IsSorted(h.nodes) || len(h.nodes) == 0 {
 		return nil
 	}
+	if _, ok := r.knownChain(l); !ok {
+		return nil
+	}
+	r.counted(l, h, w.Promise.Limit)
 	for _, a := range l.open {
 		if r.stands(h, a) {
 			return h
@@ -119,9 +127,10 @@ func (r *round) extraOf(c *Class) *job.Extra {
 const maxLate = 5 * 60_000
 
 // stands tells whether the nodes of a hold are there, and have what it takes. What runs a little longer than it should
-// makes a start late, it does not break the promise.
+// makes a start late, it does not break the promise. Those for sooner are kept already and no others: from h.at on nodes
+// and licenses only get freer.
 func (r *round) stands(h *hold, a *access) bool {
-	from := h.at + min(maxLate, (h.end-h.at)/2)
+	from := max(h.at+maxLate, r.now+1)
 	for i, n := range h.nodes {
 		node := r.s.Nodes[n]
 		if !node.Up || !r.open(a, n, h.at, h.end) {
@@ -129,12 +138,19 @@ func (r *round) stands(h *hold, a *access) bool {
 		}
 		if !holds(node, r.roomAt(n, max(h.at, r.now+1), h.end), &h.allocs[i], h.by) {
 			h.tight = true
-			if !holds(node, r.roomAt(n, max(from, r.now+1), h.end), &h.allocs[i], h.by) {
-				return h.due
+			if !holds(node, r.roomAt(n, from, h.end), &h.allocs[i], h.by) {
+				if room := place.WholeRoom(node); !h.due || !holds(node, &room, &h.allocs[i], h.by) {
+					return false
+				}
 			}
 		}
 	}
-	return r.lics.have(h.licenses, max(h.at, r.now+1), h.end, a) || h.due
+	for _, l := range h.licenses {
+		if l.Count > r.lics.total[l.Name] {
+			return false
+		}
+	}
+	return r.lics.have(h.licenses, from, max(h.end, from+1), a) || h.due
 }
 
 // holds tells whether a room has what an allocation takes.
@@ -166,7 +182,7 @@ func (r *round) wait(q *lanes, l *lane) {
 		r.goOn(q, l)
 		return
 	}
-	if r.makeRoom(l) {
+	if r.makeRoom(l, afterward) {
 		r.goOn(q, l)
 		return
 	}
@@ -180,10 +196,16 @@ func (r *round) wait(q *lanes, l *lane) {
 	}
 	part := &r.parts[l.part]
 	v := r.lacks(l)
-	if part.blocked == 0 {
-		part.blocked = l.head.JobID
-	}
 	if h := r.book(l, afterward); h != nil {
+		if full, ok := r.mayKeep(l, h); !ok { // a limit will be full then: it blocks nobody
+			r.note(l, full)
+			if l.c.Mixed {
+				r.skip(q, l)
+			} else {
+				q.close(l)
+			}
+			return
+		}
 		if !h.wide {
 			part.promises++
 		}
@@ -191,8 +213,19 @@ func (r *round) wait(q *lanes, l *lane) {
 		r.promise(l, h)
 		r.told(&v, h)
 	}
+	if part.blocked == 0 {
+		part.blocked = l.head.JobID
+	}
 	r.note(l, v)
 	r.goOn(q, l)
+}
+
+// mayKeep tells whether limits have room for a start beside all others that are kept until it ends.
+func (r *round) mayKeep(l *lane, h *hold) (verdict, bool) {
+	if h.claim == nil {
+		return verdict{}, true
+	}
+	return r.underLimits(l, h.claim, h.end)
 }
 
 // goOn looks at the next job of a lane whose best job waits with a start kept for it, as long as there are starts to be
@@ -243,6 +276,11 @@ func (r *round) promise(l *lane, h *hold) {
 	if !h.promised && !(r.pol.StickyHead && h.at < never) {
 		return
 	}
+	r.tell(l, h)
+}
+
+// tell puts the start that is kept for the lane's best job into the plan.
+func (r *round) tell(l *lane, h *hold) {
 	limit, _ := r.limit(l)
 	delete(r.broken, l.head.JobID)
 	r.out.Promises = append(r.out.Promises, PromiseChange{JobID: l.head.JobID, Revision: l.head.Revision,
@@ -312,7 +350,10 @@ func (r *round) beginPromised(l *lane) bool {
 	if !ok || len(r.out.Starts) >= r.maxStarts {
 		return false
 	}
-	if r.prepare(l, limit) != started {
+	if got := r.prepare(l, limit); got != started {
+		if got == limited {
+			r.abandon(l.head.JobID)
+		}
 		return false
 	}
 	task := int64(-1)
@@ -328,6 +369,65 @@ func (r *round) beginPromised(l *lane) bool {
 	return true
 }
 
+// yielding are the holds for other jobs that are due, but were promised a later start than the first of own, on its nodes
+// or of its licenses: it goes before them. Else the starts of jobs that are late would keep each other waiting.
+func (r *round) yielding(own []*hold) (list []*hold) {
+	if len(own) == 0 || !own[0].due {
+		return nil
+	}
+	after := func(h *hold) bool {
+		return h.due && (h.since > own[0].since || h.since == own[0].since && h.job > own[0].job)
+	}
+	mine := func(h *hold) bool {
+		return slices.ContainsFunc(own, func(o *hold) bool { return o == h || o.job == h.job })
+	}
+	add := func(h *hold) {
+		if after(h) && !mine(h) && !slices.Contains(list, h) {
+			list = append(list, h)
+		}
+	}
+	for _, o := range own {
+		for _, n := range o.nodes {
+			for _, h := range r.holds[n] {
+				add(h)
+			}
+		}
+	}
+	for i := range r.s.Promised {
+		for _, h := range r.held[r.s.Promised[i].JobID] {
+			if slices.ContainsFunc(own, func(o *hold) bool { return shareLicense(o.licenses, h.licenses) }) {
+				add(h)
+			}
+		}
+	}
+	return list
+}
+
+func shareLicense(a, b []job.License) bool {
+	return slices.ContainsFunc(a, func(x job.License) bool {
+		return slices.ContainsFunc(b, func(y job.License) bool { return x.Name == y.Name })
+	})
+}
+
+// abandon gives up the start of a job whose time has come and that a limit does not let start: nodes do not stay idle for
+// it, however long the limit is in the way.
+func (r *round) abandon(id uint32) {
+	for _, h := range slices.Clone(r.held[id]) {
+		if !h.due {
+			continue
+		}
+		r.release(h)
+		if !h.wide {
+			r.parts[h.part].promises--
+		}
+		for i := range r.s.Promised {
+			if w := &r.s.Promised[i]; w.JobID == id {
+				r.broken[id] = w
+			}
+		}
+	}
+}
+
 // lead deals with the best-ranked job of a partition that holds a promise and cannot start. It is false when the promise
 // is of another partition.
 func (r *round) lead(l *lane) bool {
@@ -336,13 +436,32 @@ func (r *round) lead(l *lane) bool {
 		return false
 	}
 	h := mine[0]
+	if limit, ok := r.limit(l); !ok || r.refusedByLimit(l, limit) { // it keeps its promise and blocks nobody else
+		return false
+	}
 	part := &r.parts[l.part]
 	if part.blocked == 0 {
 		part.blocked = l.head.JobID
 	}
-	r.release(h)
-	if r.makeRoom(l) {
+	if r.awaited[l.head.JobID] {
+		v := verdict{rank: rankResources, reason: job.ReasonResources, detail: "waits for the jobs that make room for it to be gone"}
+		r.told(&v, h)
+		r.note(l, v)
+		r.watch(l)
 		return true
+	}
+	r.release(h)
+	if !h.due { // its own room comes, late as it may be
+		if !h.wide {
+			part.promises--
+		}
+		if r.makeRoom(l, h.at) {
+			r.watch(l)
+			return true
+		}
+		if !h.wide {
+			part.promises++
+		}
 	}
 	if !r.pol.StickyHead && !h.due {
 		if sooner := r.book(l, h.at); sooner != nil && sooner.at < h.at {

@@ -63,6 +63,7 @@ type round struct {
 	dealt   map[uint32]bool           // jobs with a promise that were looked at by themselves
 	taken   map[string]map[uint32]int // what they have started, by class
 	broken  map[uint32]*Promised      // promises that do not stand any more
+	pledged []*hold                   // starts that are kept for jobs that limits hold for
 	ask     *asked                    // nil: nothing is asked
 }
 
@@ -256,7 +257,7 @@ func (r *round) mayReserve(l *lane) bool {
 	if l.extra.Deadline > 0 || r.ask != nil && r.ask.class == l.class {
 		return true
 	}
-	if l.chain != nil && l.chain.JobQOS != nil && l.chain.JobQOS.Has("NoReserve") {
+	if l.chain != nil && l.chain.NoReserve() {
 		return false
 	}
 	return part.promises < max(r.pol.Promises, 1)
@@ -339,6 +340,17 @@ func (r *round) startOne(l *lane, task, limit int64) outcome {
 	}
 	got := r.place(l, task, limit)
 	l.slot = 0
+	if behind := r.yielding(own); len(behind) > 0 && (got == lacksResources || got == wouldDelay) {
+		for _, h := range behind {
+			r.release(h)
+		}
+		l.tooLong = 0
+		got = r.place(l, task, limit)
+		for _, h := range behind {
+			h.tight = h.tight || got == started
+			r.keep(h)
+		}
+	}
 	if got != started {
 		for _, h := range own {
 			r.keep(h)
@@ -395,18 +407,22 @@ func (r *round) choose(l *lane, limit int64) ([]place.Pick, outcome) {
 	c := r.candidates(l, list, r.now)
 	c.Fit = func(n int) uint32 { return r.avail(l, n, to) }
 	c.Free = func(n int) uint32 { return r.p.rooms[n].CPUs }
-	if at, ok := r.licensed(l, r.now, limit); !ok || at > r.now {
+	until := to
+	if l.slot > 0 {
+		until = min(to, l.slot)
+	}
+	if !r.lics.have(l.extra.Licenses, r.now, until, l.access) {
 		return nil, lacksResources
 	}
 	if len(l.fit.shape.Required()) == 0 && len(r.marked) > 0 {
-		c.List = slices.DeleteFunc(list, func(n int) bool { return r.special(l.access, n) && r.avail(l, n, to) == 0 })
+		c.List = slices.DeleteFunc(list, func(n int) bool { return r.special(l, n) && r.avail(l, n, to) == 0 })
 	}
 	if picks := l.fit.shape.Choose(c); picks != nil {
 		return picks, started
 	}
 	list = r.p.list(l.fit)
 	c = r.candidates(l, list, r.now)
-	c.Fit = func(n int) uint32 { return l.fit.fits[n] }
+	c.Fit = func(n int) uint32 { return min(l.fit.fits[n], r.capped(l, n, r.now+1)) }
 	if l.fit.shape.Choose(c) == nil {
 		return nil, lacksResources
 	}
@@ -417,13 +433,19 @@ func (r *round) choose(l *lane, limit int64) ([]place.Pick, outcome) {
 func (r *round) candidates(l *lane, list []int, at int64) *place.Candidates {
 	c := &r.p.scratch.cand
 	c.List, c.Nodes, c.Topology, c.Free, c.BestFit = list, r.s.Nodes, r.s.Topology, nil, false
-	c.AnySwitches = false
-	if x := l.extra; x.Switches > 0 && x.SwitchWait > 0 {
-		over := max(l.head.Submit, l.head.Accrue, l.head.Begin) + x.SwitchWait
-		c.AnySwitches = at >= over
-		r.wakeAt(over)
-	}
+	c.AnySwitches = r.anySwitches(l, at)
 	return c
+}
+
+// anySwitches tells whether the lane's best job has waited at a time as long as it wants to for few switches.
+func (r *round) anySwitches(l *lane, at int64) bool {
+	x := l.extra
+	if x.Switches == 0 || x.SwitchWait <= 0 {
+		return false
+	}
+	over := max(l.head.Submit, l.head.Accrue, l.head.Begin) + x.SwitchWait
+	r.wakeAt(over)
+	return at >= over
 }
 
 // shorten is the longest limit, not under the job's least time, with which it fits before what is reserved; 0 when there

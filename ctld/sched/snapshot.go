@@ -38,6 +38,8 @@ type Snapshot struct {
 	Priority     *priority.Params          // nil: Waiting.Priority ranks, as states below the scheduler's level have it
 	Cluster      priority.Cluster
 	Shares       func(assoc uint32) float64 // fair-share factor of an association; nil = all 1
+	MaxTRES      bool                       // PriorityFlags=MAX_TRES: of what a node has the dearest is billed, not the sum
+	MaxTRESGres  bool                       // PriorityFlags=MAX_TRES_GRES: the dearest of CPUs, memory and node, and all generic resources
 }
 
 // Partition is what Plan needs to know of a partition. Nodes are indexes into Snapshot.Nodes, ascending.

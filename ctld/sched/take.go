@@ -19,8 +19,8 @@ func (r *round) take(l *lane, picks []place.Pick, task, limit int64) outcome {
 	var claim *partitions.Claim
 	if l.chain != nil {
 		claim = r.claim(l, allocs, limit)
-		if w := l.chain.MayStart(r.limits, claim, r.now); w != nil {
-			r.note(l, verdict{rank: rankLimit, reason: w.Reason, detail: w.Text, stops: stops(w)})
+		if v, ok := r.underLimits(l, claim, endAfter(r.now, limit)); !ok {
+			r.note(l, v)
 			return limited
 		}
 		r.limits.plus(l.chain, claim)
@@ -28,7 +28,7 @@ func (r *round) take(l *lane, picks []place.Pick, task, limit int64) outcome {
 	end := endAfter(r.now, limit)
 	by := l.tenant()
 	for i, k := range picks {
-		r.hand(&allocs[i], k.Node, end, by)
+		r.hand(&allocs[i], k.Node, l.part, end, by)
 	}
 	r.useLicenses(l.extra.Licenses, r.now, end)
 	w := &l.head
@@ -43,7 +43,7 @@ func (r *round) take(l *lane, picks []place.Pick, task, limit int64) outcome {
 }
 
 // hand takes an allocation out of a node's room and numbers its CPUs and devices.
-func (r *round) hand(a *job.NodeAlloc, n int, end int64, by place.Tenant) {
+func (r *round) hand(a *job.NodeAlloc, n, part int, end int64, by place.Tenant) {
 	a.CPUIDs = r.takeCPUs(n, a.CPUs)
 	for g := range a.Gres {
 		a.Gres[g].Index = r.takeDevices(n, &a.Gres[g])
@@ -53,7 +53,7 @@ func (r *round) hand(a *job.NodeAlloc, n int, end int64, by place.Tenant) {
 		t.Take(a, by, r.now, min(end, never))
 	}
 	at := min(end, never)
-	r.started[n] = append(r.started[n], held{end: at, alloc: a, by: by})
+	r.started[n] = append(r.started[n], held{end: at, alloc: a, by: by, part: part})
 	r.fresh = append(r.fresh, ending{at: at, node: int32(n), job: uint32(len(r.out.Starts)), alloc: a})
 }
 
@@ -76,7 +76,7 @@ func (r *round) claim(l *lane, allocs []job.NodeAlloc, limit int64) *partitions.
 
 // billed adds the partition's billing units to a vector.
 func (r *round) billed(l *lane, t accounting.TRES) accounting.TRES {
-	n := r.s.Partitions[l.part].Billing.Billing(t, false, false)
+	n := r.s.Partitions[l.part].Billing.Billing(t, r.s.MaxTRES, r.s.MaxTRESGres)
 	return t.Plus(accounting.TRES{{Name: "billing", N: n}})
 }
 

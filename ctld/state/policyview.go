@@ -123,6 +123,7 @@ func (t *tables) schedPolicy(c *schedCache, fixed *fixedView, s *sched.Snapshot)
 		return
 	}
 	s.Priority, s.Reservations = fixed.params, t.Reservations()
+	s.MaxTRES, s.MaxTRESGres = t.maxTRES, t.maxTRESGres
 	for _, l := range t.licenses {
 		s.Licenses = append(s.Licenses, sched.License{Name: l.name, Total: l.total})
 	}
