@@ -84,6 +84,11 @@ func (r *round) accesses(c *Class, x *job.Extra, qos string) ([]*access, string)
 	admits := func(v *reserved) bool {
 		return v.res.Admits(c.UID, c.User, groupsOf(c), c.Account, qos)
 	}
+	named := func(v *reserved) bool { // groups were looked at when the job was submitted: only the first one's name is known here
+		any := *v.res
+		any.Groups = nil
+		return any.Admits(c.UID, c.User, nil, c.Account, qos)
+	}
 	if x == nil || len(x.Reservations) == 0 {
 		a := &access{}
 		for _, v := range r.resv {
@@ -103,7 +108,7 @@ func (r *round) accesses(c *Class, x *job.Extra, qos string) ([]*access, string)
 		switch {
 		case i < 0:
 			why = "reservation " + quoted(name) + " does not exist"
-		case !admits(r.resv[i]):
+		case !named(r.resv[i]):
 			why = "reservation " + name + " does not admit the job"
 		case len(r.resv[i].windows) == 0:
 			why = "reservation " + name + " is over"

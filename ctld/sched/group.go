@@ -166,24 +166,8 @@ func (r *round) rebuild(n int) {
 
 // waitTogether keeps a common start free for the components: the first time at which all of them fit beside each other.
 func (r *round) waitTogether(g *group) {
-	for _, l := range g.lanes {
-		if l.fit == nil || l.fit.wrong != "" {
-			return
-		}
-		if v, ok := r.impossible(l); ok {
-			r.note(l, v)
-			return
-		}
-		if len(r.held[l.head.JobID]) > 0 {
-			for _, o := range g.lanes {
-				v := verdict{rank: rankResources, reason: job.ReasonResources, detail: "waits with the other components of its heterogeneous job"}
-				if mine := r.held[o.head.JobID]; len(mine) > 0 {
-					r.told(&v, mine[0])
-				}
-				r.note(o, v)
-			}
-			return
-		}
+	if !r.prepareAll(g) || r.promisedTogether(g) || r.makeRoomTogether(g) {
+		return
 	}
 	for _, l := range g.lanes {
 		if !r.mayReserve(l) {
@@ -199,12 +183,90 @@ func (r *round) waitTogether(g *group) {
 		}
 		v := r.lacks(l)
 		if kept != nil {
-			part.promises++
+			if !kept[i].wide {
+				part.promises++
+			}
 			r.promise(l, kept[i])
 			r.told(&v, kept[i])
 		}
 		r.note(l, v)
+		r.watch(l)
 	}
+}
+
+// prepareAll works out the shape of each component. It is false when one of them can not run at all, or a limit keeps it:
+// then no start is kept for the others.
+func (r *round) prepareAll(g *group) bool {
+	for _, l := range g.lanes {
+		limit, ok := r.limit(l)
+		if !ok || r.prepare(l, limit) != started {
+			return false
+		}
+		if v, ok := r.impossible(l); ok {
+			r.note(l, v)
+			return false
+		}
+	}
+	return true
+}
+
+// promisedTogether tells whether a start is kept for the components already. One that is not there for all of them is given up.
+func (r *round) promisedTogether(g *group) bool {
+	n := 0
+	for _, l := range g.lanes {
+		n += boolInt(len(r.held[l.head.JobID]) > 0)
+	}
+	if n == 0 {
+		return false
+	}
+	if n < len(g.lanes) {
+		for _, l := range g.lanes {
+			r.giveUp(l.head.JobID)
+		}
+		return false
+	}
+	for _, l := range g.lanes {
+		v := verdict{rank: rankResources, reason: job.ReasonResources, detail: "waits with the other components of its heterogeneous job"}
+		r.told(&v, r.held[l.head.JobID][0])
+		r.note(l, v)
+		r.watch(l)
+	}
+	return true
+}
+
+// giveUp lets a start that is kept for a job count no more. Another one is found for it, or it is taken back from the state.
+func (r *round) giveUp(id uint32) {
+	for _, h := range slices.Clone(r.held[id]) {
+		r.release(h)
+		if !h.wide {
+			r.parts[h.part].promises--
+		}
+	}
+	for i := range r.s.Promised {
+		if w := &r.s.Promised[i]; w.JobID == id {
+			r.broken[id] = w
+		}
+	}
+}
+
+// makeRoomTogether has runs end or suspended for all components, beside each other, if that lets them start.
+func (r *round) makeRoomTogether(g *group) bool {
+	if r.pol.Preempt.Type == "" || slices.ContainsFunc(g.lanes, func(l *lane) bool { return r.awaited[l.head.JobID] }) {
+		return false
+	}
+	p := r.newPush(afterward)
+	for _, l := range g.lanes {
+		l.access = l.open[0]
+		limit, _ := r.limit(l)
+		if !r.mayPush(l, limit) || !p.add(l, limit) {
+			return false
+		}
+	}
+	if len(p.victims) == 0 || !p.sooner() {
+		return false
+	}
+	p.carryOut()
+	return true
 }
 
 // maxRounds bounds the search for a common start.
@@ -234,7 +296,10 @@ func (r *round) common(g *group) []*hold {
 			kept = append(kept, h)
 		}
 		if late == from && len(kept) == len(g.lanes) {
-			return kept
+			if r.keepsLimits(g, kept) {
+				return kept
+			}
+			late = -1
 		}
 		for _, h := range kept {
 			r.release(h)
@@ -245,4 +310,15 @@ func (r *round) common(g *group) []*hold {
 		from = late
 	}
 	return nil
+}
+
+// keepsLimits tells whether limits have room for the components' kept starts beside all others.
+func (r *round) keepsLimits(g *group, kept []*hold) bool {
+	for i, l := range g.lanes {
+		if v, ok := r.mayKeep(l, kept[i]); !ok {
+			r.note(l, v)
+			return false
+		}
+	}
+	return true
 }
