@@ -44,13 +44,12 @@ func (l *Leader) buildLaunch(view state.Viewer, j *state.Job, node string) (*nod
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	canonical := c.Marshal()
+	launch := &nodepb.Launch{Key: runKey{j.ID, j.Run, job.BatchStep}.proto(), Credential: c.Marshal(), Script: script, Env: env, Args: j.Spec.Args}
 	key, certificate := l.Signer()
-	return &nodepb.Launch{
-		Key:        runKey{j.ID, j.Run, job.BatchStep}.proto(),
-		Credential: canonical, Signature: cred.Sign(key, canonical), Certificate: certificate,
-		Script: script, Env: env, Args: j.Spec.Args,
-	}, nil
+	if launch.Certificate = certificate; len(key) > 0 {
+		launch.Signature = cred.Sign(key, launch.Credential)
+	}
+	return launch, nil
 }
 
 // credential fills in all but the payload's digest.

@@ -27,7 +27,8 @@ type Deps struct {
 	Name   string              // of this controller
 	Config func() *conf.Config // the file as last loaded
 	Logger *slog.Logger
-	// Signer gives the key that signs launch credentials and its certificate in DER.
+	// Signer gives the key that signs launch credentials and its certificate in DER. Without a key nothing is
+	// signed, and no launcher starts anything: for measurements.
 	Signer func() (ed25519.PrivateKey, []byte)
 	// Address gives host:port at which agents reach a controller; "" when it is not known.
 	Address func(controller string) string

@@ -1,0 +1,316 @@
+package daemon
+
+import (
+	"context"
+	"crypto/ed25519"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/tensorgrid/tensorgrid/api/logpb"
+	"github.com/tensorgrid/tensorgrid/api/nodepb"
+	"github.com/tensorgrid/tensorgrid/api/peerpb"
+	"github.com/tensorgrid/tensorgrid/conf"
+	"github.com/tensorgrid/tensorgrid/ctld/fsm"
+	"github.com/tensorgrid/tensorgrid/ctld/leader"
+	"github.com/tensorgrid/tensorgrid/ctld/replica"
+	"github.com/tensorgrid/tensorgrid/ctld/state"
+	"github.com/tensorgrid/tensorgrid/internal/authn"
+	"github.com/tensorgrid/tensorgrid/internal/job"
+)
+
+var (
+	benchSched = flag.Bool("bench-sched", false, "measure the whole controller (make bench-sched)")
+	benchDepth = flag.Int("bench-depth", 1_000_000, "the deepest queue of the measurement, jobs")
+)
+
+// Size and targets of the measurement of the whole controller.
+const (
+	simNodes     = 5_000
+	simCPUs      = 2
+	startsTarget = 3_750.0 // starts a second
+	depthFall    = 10.0    // percent that the rate may fall from the shallowest to the deepest queue
+)
+
+// simAgent is one node's agent behind the leader's agent interface: it starts each run at once and reports its end.
+type simAgent struct {
+	grpc.ServerStream
+	ctx context.Context
+	in  chan *nodepb.AgentMessage
+}
+
+// simBacklog bounds what an agent has said and the leader has not read.
+const simBacklog = 1024
+
+func (a *simAgent) Context() context.Context { return a.ctx }
+
+func (a *simAgent) Recv() (*nodepb.AgentMessage, error) {
+	select {
+	case m := <-a.in:
+		return m, nil
+	case <-a.ctx.Done():
+		return nil, io.EOF
+	}
+}
+
+func (a *simAgent) say(m *nodepb.AgentMessage) {
+	select {
+	case a.in <- m:
+	case <-a.ctx.Done():
+	}
+}
+
+func (a *simAgent) Send(m *nodepb.ControllerMessage) error {
+	list := m.GetLaunch().GetLaunches()
+	if len(list) == 0 {
+		return nil
+	}
+	now := time.Now().UnixMilli()
+	started, ended := &nodepb.LaunchResults{}, &nodepb.Reports{}
+	for _, x := range list {
+		started.Results = append(started.Results, &nodepb.LaunchResult{Key: x.Key, Ok: true, StartMs: now})
+		ended.Reports = append(ended.Reports, &nodepb.Report{Key: x.Key, StartMs: now, EndMs: now})
+	}
+	a.say(&nodepb.AgentMessage{Of: &nodepb.AgentMessage_Launched{Launched: started}})
+	a.say(&nodepb.AgentMessage{Of: &nodepb.AgentMessage_Reports{Reports: ended}})
+	return nil
+}
+
+// simCluster is a whole controller, one replica with a log on the disk, and its agents.
+type simCluster struct {
+	testing.TB
+	log *replica.Replica
+	ctx context.Context
+}
+
+// simConfig is a cluster whose only partition starts nothing yet.
+func simConfig(tb testing.TB, nodes int) *conf.Config {
+	path := filepath.Join(tb.TempDir(), "grid.conf")
+	text := fmt.Sprintf("ClusterName=bench\nMaxJobCount=4000000\nMaxArraySize=1000001\nSlurmdTimeout=0\n"+
+		"ControllerName=c1 Address=127.0.0.1 Port=7000 RaftPort=7001\n"+
+		"NodeName=s[1-%d] CPUs=%d RealMemory=8000\nPartitionName=batch Nodes=ALL Default=YES State=DOWN\n", nodes, simCPUs)
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		tb.Fatal(err)
+	}
+	cfg, err := conf.Load(path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	cfg.HeartbeatInterval = time.Hour // agents of this kind have none
+	return cfg
+}
+
+// newSimCluster brings up the controller and opens all agents' sessions. There are no sockets and no signatures.
+func newSimCluster(tb testing.TB, nodes int) *simCluster {
+	cfg := simConfig(tb, nodes)
+	ctx, cancel := context.WithCancel(tb.Context())
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	r, err := replica.Open(ctx, replica.Config{
+		Name: "c1", Voters: []replica.Voter{{Name: "c1", Addr: listener.Addr().String()}}, Dir: filepath.Join(tb.TempDir(), "state"),
+		Listener: listener, Dial: func(ctx context.Context, addr string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", addr)
+		},
+		Peers: func(string) (peerpb.PeerClient, error) { return nil, replica.ErrNoLeader },
+		Now:   time.Now, Logger: quiet(), Bootstrap: true,
+	}, fsm.New(state.New()))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	l := leader.New(leader.Deps{Log: r, Name: "c1", Config: func() *conf.Config { return cfg }, Logger: quiet(),
+		Signer: func() (ed25519.PrivateKey, []byte) { return nil, nil }, Address: func(string) string { return "" }})
+	done := make(chan struct{})
+	go func() { defer close(done); l.Run(ctx) }()
+	tb.Cleanup(func() { cancel(); <-done; r.Close() })
+	c := &simCluster{TB: tb, log: r, ctx: ctx}
+	c.until("configuration", func(v state.Viewer) bool { return v.Config() != nil && v.Config().Digest != "" })
+	c.propose(&logpb.Command{Of: &logpb.Command_RaiseFeature{RaiseFeature: &logpb.RaiseFeature{Level: state.FeatureSched}}})
+	for i := range nodes {
+		c.agent(l, fmt.Sprintf("s%d", i+1))
+	}
+	c.until("nodes registered", func(v state.Viewer) bool {
+		for n := range v.Nodes() {
+			if n.BootID == "" {
+				return false
+			}
+		}
+		return true
+	})
+	return c
+}
+
+// agent opens one node's session.
+func (c *simCluster) agent(l *leader.Leader, name string) {
+	a := &simAgent{ctx: authn.NewContext(c.ctx, authn.Caller{Role: authn.RoleNode, Name: name}), in: make(chan *nodepb.AgentMessage, simBacklog)}
+	a.in <- &nodepb.AgentMessage{Of: &nodepb.AgentMessage_Hello{Hello: &nodepb.Hello{
+		Node: name, Cluster: "bench", Version: "1", BootId: "boot", AgentStartMs: 1,
+		Inventory: &nodepb.Inventory{Cpus: simCPUs, Boards: 1, Sockets: 1, CoresPerSocket: simCPUs, ThreadsPerCore: 1, Mem: 8000 << 20},
+	}}}
+	go func() {
+		if err := l.Session(a); err != nil && c.ctx.Err() == nil {
+			c.Errorf("session of %s: %v", name, err)
+		}
+	}()
+}
+
+func (c *simCluster) propose(cmds ...*logpb.Command) {
+	c.Helper()
+	results, err := c.log.Propose(c.ctx, cmds...)
+	if err != nil {
+		c.Fatal(err)
+	}
+	for _, r := range results {
+		if r.Refused != nil {
+			c.Fatalf("refused: %s: %s", r.Refused.Code, r.Refused.Why)
+		}
+	}
+}
+
+// until waits for a state.
+func (c *simCluster) until(what string, ok func(state.Viewer) bool) {
+	c.Helper()
+	late := time.After(5 * time.Minute)
+	for {
+		view := c.log.View()
+		changed := c.log.Changed(view.Index())
+		if ok(view) {
+			return
+		}
+		select {
+		case <-changed:
+		case <-late:
+			all, pending, running := view.Counts()
+			c.Fatalf("waiting for %s: %d jobs, %d pending, %d running", what, all, pending, running)
+		}
+	}
+}
+
+// submit queues jobs of so many shapes.
+func (c *simCluster) submit(jobs, shapes int) {
+	c.Helper()
+	const once = 4096
+	cmds := make([]*logpb.Command, 0, once)
+	for i := range jobs {
+		spec := fsm.SpecToLog(&job.Spec{Script: []byte("#!/bin/sh\n"), UID: 1000, GID: 1000, User: "ada", WorkDir: "/home/ada",
+			Partition: "batch", MinNodes: 1, NTasks: 1, TimeLimit: int64(i%shapes+1) * time.Minute.Milliseconds()})
+		cmds = append(cmds, &logpb.Command{Of: &logpb.Command_Submit{Submit: &logpb.Submit{Spec: spec}}})
+		if len(cmds) == once || i == jobs-1 {
+			c.propose(cmds...)
+			cmds = cmds[:0]
+		}
+	}
+}
+
+// open lets the partition start jobs, or stops it.
+func (c *simCluster) open(yes bool) {
+	c.Helper()
+	word := map[bool]string{true: "UP", false: "DOWN"}[yes]
+	c.propose(&logpb.Command{Of: &logpb.Command_PartitionUpdate{PartitionUpdate: &logpb.PartitionUpdate{
+		Name: "batch", Set: map[string]string{"State": word}, Caller: &logpb.Caller{User: "root", Operator: true}}}})
+}
+
+// rate opens the partition and gives how many jobs a second end, from the opening until so many have.
+func (c *simCluster) rate(jobs int) float64 {
+	c.Helper()
+	ended := func(v state.Viewer) int {
+		all, pending, running := v.Counts()
+		return all - pending - running
+	}
+	before := ended(c.log.View())
+	from := time.Now()
+	c.open(true)
+	c.until("ends", func(v state.Viewer) bool { return ended(v)-before >= jobs })
+	took := time.Since(from)
+	c.open(false)
+	c.until("the rest to end", func(v state.Viewer) bool { _, _, running := v.Counts(); return running == 0 })
+	return float64(jobs) / took.Seconds()
+}
+
+// heap is what the process holds, MiB.
+func heap() float64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc) / (1 << 20)
+}
+
+// schedFigure prints one measured line and fails when it is short.
+func schedFigure(t *testing.T, name string, value float64, unit, relation string, target float64) {
+	t.Helper()
+	ok := value >= target
+	if relation == "<=" {
+		ok = value <= target
+	}
+	word := "ok"
+	if !ok {
+		word = "short"
+		t.Errorf("%s is %.1f %s, the target is %s %.1f", name, value, unit, relation, target)
+	}
+	fmt.Printf("figure %s %.1f %s (target %s %.1f) %s\n", name, value, unit, relation, target, word)
+}
+
+// TestBenchController measures jobs that do nothing from pending to completed: planned, put into a log that is synced
+// to the disk, launched, confirmed and reported, on 5,000 simulated nodes.
+func TestBenchController(t *testing.T) {
+	if !*benchSched {
+		t.Skip("only with -bench-sched (make bench-sched)")
+	}
+	c := newSimCluster(t, simNodes)
+	jobs := int(startsTarget) * *benchSeconds
+	c.submit(jobs, 100)
+	fmt.Printf("figure controller_nodes %d nodes\n", simNodes)
+	schedFigure(t, "controller_starts", c.rate(jobs), "1/s", ">=", startsTarget)
+	fmt.Printf("figure controller_memory %.0f MiB\n", heap())
+}
+
+// TestBenchDepth measures the rate with ever deeper queues on one replica: each measurement starts the same number of jobs.
+func TestBenchDepth(t *testing.T) {
+	if !*benchSched {
+		t.Skip("only with -bench-sched (make bench-sched)")
+	}
+	c := newSimCluster(t, simNodes)
+	jobs, first, queued := 2_000*(*benchSeconds), 0.0, 0
+	for depth := 2_000 + jobs; ; depth = min(depth*8, *benchDepth) {
+		c.submit(depth-queued, 100)
+		rate := c.rate(jobs)
+		_, queued, _ = c.log.View().Counts()
+		fmt.Printf("figure depth_%d_starts %.0f 1/s\nfigure depth_%d_memory %.0f MiB\n", depth, rate, depth, heap())
+		if first == 0 {
+			first = rate
+		}
+		if depth >= *benchDepth {
+			schedFigure(t, "depth_fall", 100*(1-rate/first), "%", "<=", depthFall)
+			return
+		}
+	}
+}
+
+// TestSimCluster holds the measurement's own cluster to it that every job runs once.
+func TestSimCluster(t *testing.T) {
+	if testing.Short() {
+		t.Skip("syncs a log to the disk; not with -short")
+	}
+	c := newSimCluster(t, 20)
+	c.submit(500, 3)
+	c.rate(500)
+	var bad []string
+	for j := range c.log.View().Jobs() {
+		if j.State != job.Completed || j.Run != 0 {
+			bad = append(bad, fmt.Sprintf("job %d: %v, run %d", j.ID, j.State, j.Run))
+		}
+	}
+	if len(bad) > 0 {
+		t.Error(strings.Join(bad, "\n"))
+	}
+}
