@@ -14,7 +14,7 @@ MAINS := grid:./cli gctld:./ctld gnoded:./nodeagent gnode-launch:./nodeagent/lau
 BINS  := $(foreach m,$(MAINS),$(BIN)/$(firstword $(subst :, ,$(m))))
 LINKS := gsub gqueue gcancel ginfo gacct gctl gacctmgr gshare gprio sbatch squeue scancel sinfo sacct scontrol sacctmgr sshare sprio
 
-.PHONY: help build test race lint proto man sim sim-traces e2e robust robust-failover robust-agent robust-members robust-security bench bench-submit bench-launch bench-slurm-install cover fuzz demo install check clean need-go
+.PHONY: help build test race lint proto man sim sim-traces e2e robust robust-failover robust-agent robust-members robust-security bench bench-submit bench-launch bench-sched bench-slurm-install cover fuzz demo install check clean need-go
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,13 +76,18 @@ robust-members: need-go ## controllers come and go, emptied disks, backups, cert
 robust-security: need-go ## every method by everybody at every door, broken frames, swapped paths, secrets, audit (root)
 	$(ROBUST) -run 'TestSecurity'
 
-bench: bench-submit bench-launch ## all benchmarks, each beside its baseline in the same run
+bench: bench-submit bench-launch bench-sched ## all benchmarks, each beside its baseline in the same run
 
 bench-submit: need-go ## durable submissions on three replicas, beside bare raft
 	$(GO) test -count=1 -v -timeout 15m -run 'TestBenchSubmit' ./ctld/daemon -bench-submit
 
 bench-launch: build ## jobs a second end to end, beside a bare fork loop (root)
 	$(GO) test -count=1 -v -timeout 15m -run 'TestBenchLaunch' ./cli -bench-launch
+
+bench-sched: need-go ## rounds of the planner, the whole controller on 5,000 simulated nodes, calls beside full passes
+	$(GO) test -count=1 -v -timeout 20m -run 'TestBench$$' ./ctld/sched -bench-sched
+	$(GO) test -count=1 -v -timeout 20m -run 'TestBench(Controller|Depth|Queues|Sockets)' ./ctld/daemon -bench-sched
+	$(GO) test -count=1 -v -timeout 20m -run 'TestBenchSchedCalls' ./ctld/server -bench-sched
 
 bench-slurm-install: ## Debian's Slurm, the rival that bench-launch measures when it is there (root)
 	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq slurm-wlm munge
