@@ -212,15 +212,24 @@ func (f *fitted) named() []int {
 // hopeless tells at once that the shape does not fit now.
 func (f *fitted) hopeless() bool { return f.count < max(f.least, 1) || f.sum < f.tasks }
 
+// headLength is how many nodes with room are tried before all of them are listed.
+const headLength = 32
+
+// head gives the first nodes with room, in the order in which they are tried, in the planner's scratch.
+func (p *Planner) head(f *fitted) []int { return p.firstOf(f, max(headLength, 2*f.least)) }
+
 // list gives the nodes with room, in the order in which they are tried, in the planner's scratch.
-func (p *Planner) list(f *fitted) []int {
+func (p *Planner) list(f *fitted) []int { return p.firstOf(f, f.count) }
+
+func (p *Planner) firstOf(f *fitted, most int) []int {
+	most = min(most, f.count)
 	for f.from < len(f.order) && f.fits[f.order[f.from]] == 0 {
 		f.from++
 	}
 	out := p.scratch.list[:0]
 	for _, n := range f.order[min(f.from, len(f.order)):] {
 		if f.fits[n] > 0 {
-			if out = append(out, n); len(out) == f.count {
+			if out = append(out, n); len(out) == most {
 				break
 			}
 		}

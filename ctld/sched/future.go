@@ -235,8 +235,7 @@ func (r *round) sweep(l *lane, from, limit int64) *sweep {
 	}
 	slices.SortFunc(w.events, func(a, b event) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.node, b.node)) })
 	w.events = slices.Compact(w.events)
-	w.fresh = slices.Clone(r.fresh)
-	slices.SortFunc(w.fresh, ending.compare)
+	w.fresh = r.freshByEnd()
 	return w
 }
 

@@ -149,6 +149,7 @@ func (r *round) rank() *lanes {
 			l := &lane{class: i, c: c, part: part, taken: taken, extra: c.Extra}
 			if r.ready(l) && r.next(l) {
 				q.queue = append(q.queue, l)
+				r.ask.join(l)
 			}
 		}
 	}
@@ -348,7 +349,7 @@ func (r *round) firstOf(l *lane) bool {
 			found = true
 			break
 		}
-		if w.Begin > r.now && (until == 0 || w.Begin < until) {
+		if w.Begin > r.now && (until == 0 || w.Begin < until) && w.Blocked == "" && !w.Held && (!c.Mixed || w.Priority > 0) {
 			until = w.Begin
 		}
 		if w.Promise != nil || w.Tasks != nil && w.Limit == 0 { // it may be looked at elsewhere, or its reason is told in each round

@@ -2,6 +2,7 @@ package sched
 
 import (
 	"cmp"
+	"container/heap"
 	"math"
 	"slices"
 	"strconv"
@@ -13,7 +14,13 @@ import (
 
 // probeDepth is how many jobs of a partition that rank before the one asked about get a start reckoned with, so that its
 // own is no wish.
-const probeDepth = 64
+const probeDepth = 32
+
+// Bounds of a question. One that reaches them is answered without a start: none was found.
+const (
+	probeStarts = 200_000     // starts before that of the job asked about
+	probeWork   = 100_000_000 // nodes looked at
+)
 
 // Ask is a question about one job: a record that waits, or a request that was not submitted (Class, with Waiting for its
 // times; its id may be 0).
@@ -36,7 +43,7 @@ type Answer struct {
 	Start     int64    // Unix ms; 0 = not known
 	Promised  bool     // Start is a promise
 	Partition string
-	Nodes     []job.NodeAlloc // without CPU and device numbers, unless it starts now
+	Nodes     []job.NodeAlloc // without CPU and device numbers
 	Advice    []string
 	Never     bool // no node could ever run it, down ones included
 }
@@ -46,19 +53,59 @@ type asked struct {
 	class int // place of the job's class
 	lane  *lane
 	hold  *hold
+	queue []*lane // those of the job's class that were not dealt with yet
 }
 
-// Probe answers for one job by the same code as Plan. It changes nothing.
+// join notes a lane of the job.
+func (a *asked) join(l *lane) {
+	if a != nil && l.class == a.class {
+		a.queue = append(a.queue, l)
+	}
+}
+
+// looked notes that a lane was dealt with. A het job's components are never done before the round is.
+func (a *asked) looked(l *lane) {
+	if a == nil || l.class != a.class || l.head.HetSize > 1 {
+		return
+	}
+	a.queue = slices.DeleteFunc(a.queue, func(o *lane) bool { return o == l })
+}
+
+// settled tells that nothing that a round goes on to do changes the answer.
+func (a *asked) settled() bool { return a != nil && len(a.queue) == 0 }
+
+// onward goes on to the next job of l, the best lane, whose last one was started. A question that has seen as many
+// starts as a round makes looks at a class's jobs one behind the other, as far as they rank before the job asked about.
+func (q *lanes) onward(l *lane) {
+	a := q.r.ask
+	if a == nil || len(q.r.out.Starts) < MaxStarts {
+		q.advance(l)
+		return
+	}
+	if !q.r.next(l) {
+		q.close(l)
+		return
+	}
+	for _, m := range a.queue {
+		if q.less(l, m) < 0 {
+			return
+		}
+	}
+	heap.Fix(q, 0)
+}
+
+// Probe answers for one job by the same code as Plan, as far as jobs that rank before it matter. Those behind the first
+// MaxStarts starts are looked at class by class, so that a deep queue costs what its classes do. It changes nothing.
 func Probe(s *Snapshot, now int64, pol Policy, ask Ask) *Answer {
 	c, w, ok := find(s, ask)
 	if !ok {
 		return &Answer{}
 	}
 	probe, at := with(s, c, w)
-	pol.MaxStarts, pol.Work, pol.PartWork, pol.Depth, pol.UserDepth = math.MaxInt32, 0, 0, 0, 0
+	pol.MaxStarts, pol.Work, pol.PartWork, pol.Depth, pol.UserDepth = probeStarts, probeWork, 0, 0, 0
 	r := probeRound(probe, now, pol, at)
 	a := r.answer(&w)
-	if a.Start != now || w.Begin > now {
+	if pol.Promises < probeDepth && (a.Start != now || w.Begin > now) {
 		// It does not start at once: reckon with those before it, as far as they matter.
 		deep := pol
 		deep.Promises = max(pol.Promises, probeDepth)
@@ -169,6 +216,9 @@ func (r *round) answer(w *Waiting) *Answer {
 		if st := &r.out.Starts[i]; st.JobID == w.JobID {
 			a.Start, a.Partition, a.Nodes, a.Reason, a.Detail = r.now, st.Partition, st.Nodes, job.ReasonNone, ""
 		}
+	}
+	if v.rank == rankNone && a.Partition == "" && len(r.out.Starts) >= r.maxStarts {
+		a.Reason, a.Detail = job.ReasonSchedDefer, "more than "+number(r.maxStarts)+" jobs start before it"
 	}
 	l := r.ask.lane
 	if l == nil || l.fit == nil || l.fit.wrong != "" {

@@ -45,6 +45,7 @@ type round struct {
 	held    map[uint32][]*hold
 	started [][]held // this round's starts, by node
 	fresh   []ending // the same, all
+	ordered byEnd    // the same, in order
 	cpus    map[int][]bool
 	gres    map[int][][]bool
 	resv    []*reserved
@@ -123,13 +124,14 @@ func (r *round) plan() {
 
 // run looks at the lanes of a queue, best first.
 func (r *round) run(q *lanes) {
-	for len(r.out.Starts) < r.maxStarts {
+	for len(r.out.Starts) < r.maxStarts && !r.ask.settled() {
 		l := q.best()
 		if l == nil {
 			return
 		}
 		if v, ok := r.mayLook(l); !ok {
 			r.note(l, v)
+			r.ask.looked(l)
 			q.close(l)
 			continue
 		}
@@ -145,9 +147,13 @@ func (r *round) run(q *lanes) {
 // handle does with the best lane what can be done.
 func (r *round) handle(q *lanes, l *lane) {
 	defer r.watch(l)
-	switch r.start(l) {
+	got := r.start(l)
+	if got != deferred {
+		r.ask.looked(l)
+	}
+	switch got {
 	case started, refused:
-		q.advance(l)
+		q.onward(l)
 	case limited:
 		// All jobs of the class meet the same limit, unless each has its own size in time.
 		if l.c.Mixed {
@@ -403,8 +409,7 @@ func (r *round) place(l *lane, task, limit int64) outcome {
 // if nothing were reserved.
 func (r *round) choose(l *lane, limit int64) ([]place.Pick, outcome) {
 	to := endAfter(r.now, limit)
-	list := r.p.list(l.fit)
-	c := r.candidates(l, list, r.now)
+	c := r.candidates(l, r.p.head(l.fit), r.now)
 	c.Fit = func(n int) uint32 { return r.avail(l, n, to) }
 	c.Free = func(n int) uint32 { return r.p.rooms[n].CPUs }
 	until := to
@@ -414,6 +419,11 @@ func (r *round) choose(l *lane, limit int64) ([]place.Pick, outcome) {
 	if !r.lics.have(l.extra.Licenses, r.now, until, l.access) {
 		return nil, lacksResources
 	}
+	if picks := l.fit.shape.First(c); picks != nil {
+		return picks, started
+	}
+	list := r.p.list(l.fit)
+	c.List = list
 	if len(l.fit.shape.Required()) == 0 && len(r.marked) > 0 {
 		c.List = slices.DeleteFunc(list, func(n int) bool { return r.special(l, n) && r.avail(l, n, to) == 0 })
 	}

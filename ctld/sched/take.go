@@ -44,9 +44,11 @@ func (r *round) take(l *lane, picks []place.Pick, task, limit int64) outcome {
 
 // hand takes an allocation out of a node's room and numbers its CPUs and devices.
 func (r *round) hand(a *job.NodeAlloc, n, part int, end int64, by place.Tenant) {
-	a.CPUIDs = r.takeCPUs(n, a.CPUs)
-	for g := range a.Gres {
-		a.Gres[g].Index = r.takeDevices(n, &a.Gres[g])
+	if r.ask == nil || len(r.resumes) > 0 { // an answer names no CPUs and devices
+		a.CPUIDs = r.takeCPUs(n, a.CPUs)
+		for g := range a.Gres {
+			a.Gres[g].Index = r.takeDevices(n, &a.Gres[g])
+		}
 	}
 	r.lower(a, n, by)
 	if t := r.drawn(n); t != nil {

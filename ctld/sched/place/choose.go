@@ -78,6 +78,19 @@ func (s *Shape) Choose(c *Candidates) []Pick {
 	return s.picks(s.alternatives(c, g))
 }
 
+// First is Choose where the first of the candidates will do, whatever stands behind those listed; nil when that is not
+// known, and Choose is to be asked with all of them.
+func (s *Shape) First(c *Candidates) []Pick {
+	if s.minNodes > s.maxNodes || !s.plainly(c) {
+		return nil
+	}
+	got, _ := s.firstFit(c, goal{s.minNodes, s.maxNodes, s.tasks})
+	if s.tasks == 0 && len(got) < s.maxNodes { // more nodes would be taken
+		return nil
+	}
+	return s.picks(got)
+}
+
 // plainly tells that only the order decides which nodes are taken.
 func (s *Shape) plainly(c *Candidates) bool {
 	return s.features.Plain() && s.prefer == nil && len(s.required) == 0 && !s.contiguous && !s.fewNodes && !s.spread &&
