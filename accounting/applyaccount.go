@@ -43,6 +43,13 @@ func (e *edit) addAccounts(s *selection) *Refusal {
 func (e *edit) apply(s *selection, user *User, acct *Account, a *Association) *Refusal {
 	for _, c := range s.set {
 		known, r := false, (*Refusal)(nil)
+		if c.Name == rawUsage && a != nil {
+			if r := s.resets(c); r != nil {
+				return r
+			}
+			e.out.ResetUsage = append(e.out.ResetUsage, a.ID)
+			continue
+		}
 		if user != nil {
 			known, r = user.set(c)
 		}

@@ -27,6 +27,13 @@ func (e *edit) addQOS(s *selection) *Refusal {
 // setQOS applies the settings to a QOS that is in the DB and belongs to this edit.
 func (e *edit) setQOS(s *selection, q *QOS) *Refusal {
 	for _, c := range s.set {
+		if c.Name == rawUsage {
+			if r := s.resets(c); r != nil {
+				return r
+			}
+			e.out.ResetQOS = append(e.out.ResetQOS, q.ID)
+			continue
+		}
 		known, r := e.db.setQOS(q, c)
 		if r != nil {
 			return r

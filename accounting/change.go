@@ -18,6 +18,8 @@ type Outcome struct {
 	Warnings     []string
 	Associations []uint32 // that were deleted: a job of one of them must not be there
 	QOS          []uint32 // that were deleted
+	ResetUsage   []uint32 // associations whose usage, with that of all below them, is to be forgotten (rawusage=0)
+	ResetQOS     []uint32 // QOS whose usage is
 }
 
 // Refusal is a refusal by rule: Slurm's error name, its line, and the line for people.

@@ -339,3 +339,14 @@ func settingNames(on int) []string {
 	}
 	return list
 }
+
+// rawUsage is the setting that forgets what was used.
+const rawUsage = "rawusage"
+
+// resets refuses a rawusage that is none: usage is counted, and can only be forgotten.
+func (s *selection) resets(c Clause) *Refusal {
+	if s.verb != "modify" || c.Op != "=" || c.Value != "0" {
+		return badValue("%s%s%s: usage is counted; modify ... set rawusage=0 forgets it", c.Name, c.Op, c.Value)
+	}
+	return nil
+}

@@ -15,14 +15,14 @@ var (
 		"GrpWall", "MaxJobs", "MaxJobsAccrue", "MaxSubmitJobs", "MaxTRESPerJob", "MaxTRESPerNode", "MaxTRESMinsPerJob",
 		"MaxWallDurationPerJob", "MinPrioThreshold", "Comment",
 	}
-	accountKeys = []string{"Name", "Parent", "Description", "Organization", "Cluster"}
-	userKeys    = []string{"Name", "Account", "Partition", "DefaultAccount", "AdminLevel", "Cluster", "DefaultWCKey"}
+	accountKeys = []string{"Name", "Parent", "Description", "Organization", "Cluster", "RawUsage"}
+	userKeys    = []string{"Name", "Account", "Partition", "DefaultAccount", "AdminLevel", "Cluster", "DefaultWCKey", "RawUsage"}
 	qosKeys     = []string{
 		"Name", "ID", "Description", "Priority", "Flags", "GraceTime", "Preempt", "PreemptMode", "PreemptExemptTime", "UsageFactor",
 		"UsageThreshold", "LimitFactor", "GrpJobs", "GrpJobsAccrue", "GrpSubmitJobs", "GrpTRES", "GrpTRESMins", "GrpTRESRunMins", "GrpWall",
 		"MaxJobsPerUser", "MaxJobsPerAccount", "MaxJobsAccruePerUser", "MaxJobsAccruePerAccount", "MaxSubmitJobsPerUser",
 		"MaxSubmitJobsPerAccount", "MaxTRESPerJob", "MaxTRESPerNode", "MaxTRESPerUser", "MaxTRESPerAccount", "MaxTRESMinsPerJob",
-		"MaxTRESRunMinsPerUser", "MaxTRESRunMinsPerAccount", "MaxWallDurationPerJob", "MinPrioThreshold", "MinTRESPerJob",
+		"MaxTRESRunMinsPerUser", "MaxTRESRunMinsPerAccount", "MaxWallDurationPerJob", "MinPrioThreshold", "MinTRESPerJob", "RawUsage",
 	}
 	coordKeys   = []string{"Name", "Account", "Cluster"}
 	assocKeys   = []string{"Account", "User", "Partition", "Cluster", "Parent", "QOS", "DefaultQOS", "ID", "Fairshare"}

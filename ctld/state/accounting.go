@@ -56,8 +56,12 @@ func (t *Tx) ChangeAccounting(c accounting.Change, by Caller) (accounting.Outcom
 	if next == t.db {
 		return out, nil
 	}
+	if len(out.ResetUsage)+len(out.ResetQOS) > 0 {
+		t.resetUsage(out.ResetUsage, out.ResetQOS)
+	}
 	t.db = next
-	t.buildSched()
+	t.buildRules()
+	t.recountChanged()
 	if c.Verb == "delete" {
 		t.dropUsage()
 	}
@@ -84,16 +88,25 @@ func tooMany(d *accounting.DB) *Refusal {
 	return nil
 }
 
-// stillUsed: an association that jobs run or wait under stays.
+// stillUsed: an association or a QOS that jobs run or wait under stays, and so does the QOS of a partition.
 func (t *Tx) stillUsed(next *accounting.DB) *Refusal {
+	for _, p := range t.parts.list {
+		if t.db.QOS(p.QOS) != nil && next.QOS(p.QOS) == nil {
+			return refuse("ESLURM_INVALID_QOS", "Invalid qos specification", fmt.Sprintf("partition %s has QOS=%s; take it away there first", p.Name, p.QOS))
+		}
+	}
 	n, first := 0, ""
 	for j := range t.Live() {
-		s := j.Spec
-		if j.State.Ended() || s.Account == "" {
+		if j.State.Ended() {
 			continue
 		}
 		at := countedIn(j)
-		if was := t.db.Find(s.User, s.Account, at); was != nil && next.Find(s.User, s.Account, at) == nil {
+		c := t.countedChain(j.Spec, at)
+		gone := c.JobQOS != nil && next.QOSByID(c.JobQOS.ID) == nil
+		if a := c.Association; a != nil && next.Association(a.ID) == nil {
+			gone = gone || next.Find(j.Spec.User, a.Account, at) == nil
+		}
+		if gone {
 			if n++; first == "" {
 				first = j.Name()
 			}

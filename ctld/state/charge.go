@@ -48,8 +48,8 @@ func (t *Tx) chargeRun(j *Job, until int64) {
 	if ms <= 0 || t.plain {
 		return
 	}
-	c := t.knownChain(j.Spec, j.Partition)
-	if c == nil || len(c.Entities()) == 0 {
+	c := t.countedChain(j.Spec, j.Partition)
+	if len(c.Entities()) == 0 {
 		return
 	}
 	tres, billing := t.used(j)
@@ -90,10 +90,17 @@ func (t *Tx) UsageTick() *Refusal {
 	if r := t.needsSched("usage of accounts"); r != nil {
 		return r
 	}
+	t.countUsage()
+	return nil
+}
+
+// countUsage brings usage to the time of the entry.
+func (t *Tx) countUsage() {
 	elapsed := t.now - t.usageAt
 	if elapsed <= 0 {
-		return nil
+		return
 	}
+	had := t.charges.Len()
 	sums := t.decayed(elapsed)
 	for j := range t.Active() {
 		if charged(j) {
@@ -107,11 +114,10 @@ func (t *Tx) UsageTick() *Refusal {
 		}
 	}
 	t.usageAt = t.now
-	if len(sums.list) > 0 {
+	if had+len(sums.list) > 0 {
 		t.chargeVersion++
 		t.capacity++ // usage that has decayed may be below a limit again, and ranks have changed
 	}
-	return nil
 }
 
 // sums is usage being added up: the list by entity, in the order of their first appearance.
@@ -153,8 +159,8 @@ func (t *Tx) addRun(s *sums, j *Job) {
 	if ms <= 0 || t.plain {
 		return
 	}
-	c := t.knownChain(j.Spec, j.Partition)
-	if c == nil || len(c.Entities()) == 0 {
+	c := t.countedChain(j.Spec, j.Partition)
+	if len(c.Entities()) == 0 {
 		return
 	}
 	tres, billing := t.used(j)

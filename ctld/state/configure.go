@@ -34,6 +34,9 @@ func (t *Tx) SetConfig(cfg Config, nodes []NodeConfig, parts []Partition) *Refus
 	if t.feature < FeatureSched {
 		parts, cfg.Sched = t.withoutLater(parts), SchedConfig{}
 	}
+	if t.feature >= FeatureSched && !t.restoring && resetNow(&t.cfg.Sched, &cfg.Sched) {
+		t.forgetUsage()
+	}
 	t.cfg = &cfg
 	t.nextID = max(t.nextID, cfg.FirstJobID, 1)
 	t.setNodes(nodes)

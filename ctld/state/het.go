@@ -155,6 +155,20 @@ func (t *Tx) follow(first *Job) {
 	}
 }
 
+// shortest is the time limit of a run that begins: of a heterogeneous job's first component, which starts last and ends the
+// others, the shortest of all, so that none runs beyond its own.
+func (t *Tx) shortest(j *Job, limit int64) int64 {
+	if j.Het == 0 || isComponent(j) {
+		return limit
+	}
+	for _, part := range t.group(j) {
+		if isComponent(part) && part.TimeLimit > 0 && (limit < 0 || part.TimeLimit < limit) {
+			limit = part.TimeLimit
+		}
+	}
+	return limit
+}
+
 // step is what a component has in common with the first.
 type step struct {
 	state                                          job.State
@@ -235,10 +249,21 @@ func (t *Tx) componentLost(old *Job, i int) {
 	t.settle(first, f)
 }
 
-// mayComeBack: a heterogeneous job that has ended comes back with all its components, or not at all.
-func (t *tables) mayComeBack(j *Job) *Refusal {
-	if j.Het != 0 && len(t.group(j)) != int(j.HetSize()) {
+// mayComeBack: a job that has ended counts again when it is queued again, and is held against accounts, limits and
+// reservations as they are now. A heterogeneous one comes back with all its components, or not at all.
+func (t *Tx) mayComeBack(j *Job) *Refusal {
+	group := t.group(j)
+	if j.Het != 0 && len(group) != int(j.HetSize()) {
 		return refuse("ESLURM_INVALID_JOB_ID", "Invalid job id specified", fmt.Sprintf("components of job %d have left memory", j.Het))
+	}
+	if t.feature < FeatureSched || !j.State.Ended() {
+		return nil
+	}
+	for i, part := range group {
+		spec := *part.Spec // readmit fills in what is not given
+		if r := t.readmit(&spec, int64(i+1)); r != nil {
+			return r
+		}
 	}
 	return nil
 }

@@ -91,7 +91,7 @@ func (t *Tx) holdLicenses(j *Job, take bool) {
 	}
 	t.licensed = next
 	t.tables.usage++
-	if !take {
+	if !take && t.feature >= FeatureSched {
 		t.capacity++
 	}
 }

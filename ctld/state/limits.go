@@ -92,6 +92,22 @@ func (t *Tx) knownChain(s *job.Spec, partition string) *partitions.Chain {
 	return c
 }
 
+// countedChain is what a record is counted for and charged to, remembered: also one that may not be there any more, since
+// an account or a QOS was taken from its user, still takes what it takes.
+func (t *Tx) countedChain(s *job.Spec, partition string) *partitions.Chain {
+	key := t.policyJob(s, partition)
+	if c, ok := t.counted[key]; ok {
+		return c
+	}
+	if len(t.counted) >= maxChains {
+		clear(t.counted)
+		t.forgot = true
+	}
+	c, _ := t.counting.Chain(key) // nothing is enforced, so that nothing is refused
+	t.counted[key] = c
+	return c
+}
+
 // countedIn is the partition that a record counts in: where it runs, or the first that it asked for.
 func countedIn(j *Job) string {
 	if isRunning(j) {
@@ -143,10 +159,7 @@ func (t *Tx) countUse(j *Job, by int64) {
 	if n == 0 {
 		return
 	}
-	c := t.knownChain(j.Spec, countedIn(j))
-	if c == nil {
-		return
-	}
+	c := t.countedChain(j.Spec, countedIn(j))
 	var claim *partitions.Claim
 	if isRunning(j) {
 		claim = t.claimOf(j, c)
@@ -200,9 +213,40 @@ func (t *tables) billing(partition string, tres accounting.TRES) int64 {
 	return t.weights[partition].Billing(tres, t.maxTRES, t.maxTRESGres)
 }
 
+// recountChanged is recount after the accounts alone have changed: limits do not change what records take, so that
+// mostly it is enough to look at what they are counted for.
+func (t *Tx) recountChanged() {
+	if t.forgot || !t.counts() || len(t.counted) > t.live.Len() {
+		t.recount()
+		return
+	}
+	clear(t.chains)
+	fresh := make(map[partitions.Job]*partitions.Chain, len(t.counted))
+	for key, old := range t.counted { // each by itself: the order does not matter
+		c, _ := t.counting.Chain(key)
+		if fresh[key] = c; !slices.Equal(old.Entities(), c.Entities()) || old.CountsNodes() != c.CountsNodes() || t.nodesCounted(c) {
+			t.recount()
+			return
+		}
+	}
+	t.counted = fresh
+}
+
+// nodesCounted tells whether an entity of a chain begins to count nodes, or does no more.
+func (t *Tx) nodesCounted(c *partitions.Chain) bool {
+	for _, e := range c.Entities() {
+		if u, known := t.uses.Get(entityUse{of: e}); known && (u.use.Nodes != nil) != t.rules.CountsNodes(e) {
+			return true
+		}
+	}
+	return false
+}
+
 // recount works out what all records take anew, after accounts, rules or partitions have changed.
 func (t *Tx) recount() {
 	clear(t.chains)
+	clear(t.counted)
+	t.forgot = false
 	t.uses = newUses()
 	if !t.counts() || t.restoring {
 		return

@@ -101,6 +101,10 @@ func setTimeLimit(e *jobEdit, key, value string) *Refusal {
 	if ms == 0 && sign == 0 {
 		ms = job.Unlimited
 	}
+	if isComponent(e.j) && isRunning(e.j) {
+		return refuse("ESLURM_NOT_WHOLE_HET_JOB", "Operation not permitted on a component of a heterogeneous job",
+			fmt.Sprintf("%s of a run is one for the whole job: change it of job %d", key, e.j.Het))
+	}
 	now := e.j.TimeLimit
 	if sign != 0 {
 		if ms < 0 || now < 0 || now+sign*ms <= 0 || sign > 0 && ms > 1<<62-now {
@@ -136,8 +140,12 @@ func setPriority(e *jobEdit, key, value string) *Refusal {
 		return badValue(key, value, "a number of 32 bits")
 	}
 	j, p := e.j, int64(n)
-	if p > j.Priority && !e.caller.Operator {
+	switch {
+	case e.caller.Operator:
+	case p > j.Priority:
 		return denied("only operators may raise a priority")
+	case p > 0 && !j.Fixed && e.t.feature >= FeatureSched:
+		return denied("the priority of job " + j.Name() + " is worked out, and one that is set stands above those: only operators may set it; to let others go first raise Nice, or hold it with Priority=0")
 	}
 	switch {
 	case p == 0 && e.caller.Operator:

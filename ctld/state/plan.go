@@ -121,7 +121,7 @@ func (t *Tx) start(s *sched.Start) bool {
 		}
 	}
 	reservation, ok := t.mayRun(old, s)
-	if !ok {
+	if !ok || !t.mayShare(old, s) {
 		return false
 	}
 	before, j := old, edit(old)
@@ -134,7 +134,7 @@ func (t *Tx) start(s *sched.Start) bool {
 	j.Reason, j.Detail, j.HeldBy = "", "", HoldNone
 	j.Promise, j.PromiseBase = nil, 0
 	j.Partition, j.Reservation, j.Charged = s.Partition, reservation, 0
-	j.Start, j.TimeLimit, j.End = t.now, t.limitOf(old, s), 0
+	j.Start, j.TimeLimit, j.End = t.now, t.shortest(j, t.limitOf(old, s)), 0
 	if j.Lease = 0; s.Lease > 0 && t.mayRequeue(j) {
 		j.Lease = s.Lease
 	}
@@ -211,6 +211,43 @@ func (t *tables) fits(a *job.NodeAlloc, alone bool) bool {
 		return false
 	}
 	return n.fitsGres(a.Gres)
+}
+
+// mayShare tells whether a run may come onto its nodes beside those that are there: a node that one user has takes nobody
+// else's, and of a partition with MaxCPUsPerNode all runs together hold no more there.
+func (t *tables) mayShare(j *Job, s *sched.Start) bool {
+	if t.feature < FeatureSched {
+		return true
+	}
+	p := t.Partition(s.Partition)
+	alone := p.ExclusiveUser || j.Spec.RareValue(job.OptExclusive) == "user"
+	for i := range s.Nodes {
+		a := &s.Nodes[i]
+		cpus := a.CPUs
+		for _, id := range t.Node(a.Node).Jobs {
+			other := t.Job(id)
+			if other.Spec.UID != j.Spec.UID && (alone || t.ownsNode(other)) {
+				return false
+			}
+			if p.MaxCPUsPerNode > 0 && other.Partition == p.Name && keepsCPUs(other) {
+				cpus += cpusOn(other, a.Node)
+			}
+		}
+		if p.MaxCPUsPerNode > 0 && cpus > p.MaxCPUsPerNode {
+			return false
+		}
+	}
+	return true
+}
+
+// cpusOn is how many CPUs of a node a record was given.
+func cpusOn(j *Job, node string) uint32 {
+	for i := range j.Allocs {
+		if j.Allocs[i].Node == node {
+			return j.Allocs[i].CPUs
+		}
+	}
+	return 0
 }
 
 func (n *Node) fitsGres(list []job.GresAlloc) bool {

@@ -289,15 +289,16 @@ func (t *Tx) endReservation(name, why string) {
 	ids := t.idsIn(name)
 	t.replaceReservation(name, nil)
 	for _, id := range ids {
-		old := t.Job(id)
-		switch j := edit(old); {
+		switch old := t.Job(id); {
 		case isRunning(old) && !r.plan.Has("FLEX"):
+			old = t.whole(target{job: old}).job // components run together
+			j := edit(old)
 			if j.happen(job.EventTimeLimit) {
 				j.Reason, j.Detail, j.End, j.Kill, j.KillAt = job.ReasonTimeLimit, cut(why), t.now, job.WhyTimeLimit, t.now
 				t.put(old, j)
 			}
 		case old.State == job.Pending && !t.hasReservation(old):
-			t.withoutReservation(old, j, r, why)
+			t.withoutReservation(old, r, why)
 		}
 	}
 }
@@ -312,7 +313,9 @@ func (t *tables) hasReservation(j *Job) bool {
 	return false
 }
 
-func (t *Tx) withoutReservation(old, j *Job, r *reserved, why string) {
+// withoutReservation takes a waiting record that has no reservation left out of it, or holds it: a component with all of its job.
+func (t *Tx) withoutReservation(old *Job, r *reserved, why string) {
+	j := edit(old)
 	if r.plan.Has("NO_HOLD_JOBS_AFTER") || r.plan.Has("NO_HOLD_JOBS_AFTER_END") {
 		spec := *j.Spec
 		spec.Rare = slices.DeleteFunc(slices.Clone(spec.Rare), func(o job.Option) bool { return o.Name == job.OptReservation })
@@ -321,7 +324,8 @@ func (t *Tx) withoutReservation(old, j *Job, r *reserved, why string) {
 		t.put(old, j)
 		return
 	}
-	if !j.happen(job.EventReservationGone) {
+	old = t.whole(target{job: old}).job
+	if j = edit(old); !j.happen(job.EventReservationGone) {
 		return
 	}
 	j.HeldBy = max(j.HeldBy, HoldUser)

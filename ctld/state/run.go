@@ -354,6 +354,10 @@ func (t *Tx) JobTimer(m *JobTimer) {
 	case timerGrace:
 		t.graceTimer(old)
 	case "time_limit":
+		// That of a suspended run stands still, and a component has none of its own.
+		if t.feature >= FeatureSched && (isComponent(old) || old.SuspendedAt > 0) {
+			return
+		}
 		if j.happen(job.EventTimeLimit) {
 			j.Reason, j.End, j.Kill, j.KillAt = job.ReasonTimeLimit, t.now, job.WhyTimeLimit, t.now
 			t.put(old, j)

@@ -86,24 +86,7 @@ func (t *Tx) buildSched() {
 		return
 	}
 	c := &t.cfg.Sched
-	rules := &partitions.Rules{DB: t.db}
-	for _, w := range c.Enforce {
-		switch strings.ToLower(w) {
-		case "all":
-			rules.Associations, rules.Limits, rules.QOS, rules.Safe = true, true, true, true
-		case "associations":
-			rules.Associations = true
-		case "limits":
-			rules.Associations, rules.Limits = true, true
-		case "qos":
-			rules.Associations, rules.QOS = true, true
-		case "safe":
-			rules.Associations, rules.Limits, rules.Safe = true, true, true
-		}
-	}
-	t.rules = rules
-	_, _, associations, _ := t.db.Counts()
-	t.plain = !t.enforces() && associations <= plainAssociations
+	t.buildRules()
 	t.weights = make(map[string]*accounting.Weights, len(t.parts.list))
 	for _, p := range t.parts.list {
 		if len(p.BillingWeights) > 0 {
@@ -117,6 +100,14 @@ func (t *Tx) buildSched() {
 	}
 	t.licenses = parseTotals(c.Licenses)
 	t.recount()
+}
+
+// buildRules makes the rules from accounts and configuration.
+func (t *Tx) buildRules() {
+	t.rules = partitions.Enforce(t.db, t.cfg.Sched.Enforce)
+	t.counting = &partitions.Rules{DB: t.db, Limits: t.rules.Limits}
+	_, _, associations, _ := t.db.Counts()
+	t.plain = !t.enforces() && associations <= plainAssociations
 }
 
 // plainAssociations is how many associations accounts have with nobody in them: root and its user.

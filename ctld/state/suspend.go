@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/tensorgrid/tensorgrid/ctld/sched"
 	"github.com/tensorgrid/tensorgrid/internal/job"
 )
 
@@ -50,15 +51,26 @@ func (t *Tx) resume(old *Job) bool {
 	if !j.happen(job.EventResume) {
 		return false
 	}
+	asked := map[string]uint32{} // components may be on one node
 	for _, part := range t.group(old) {
 		for i := range part.Allocs {
-			if holds(part, i) && !t.fitsCPUs(&part.Allocs[i], part.Alone) {
+			if !holds(part, i) {
+				continue
+			}
+			a := part.Allocs[i]
+			if !t.fitsCPUs(&a, part.Alone) {
+				return false
+			}
+			if asked[a.Node] += a.CPUs; !t.fitsMore(a.Node, asked[a.Node]) {
 				return false
 			}
 		}
 	}
 	j.Stopped += max(0, t.now-j.SuspendedAt)
 	j.SuspendedAt, j.SuspendedByPlan = 0, false
+	if j.PreemptHow == sched.EvictSuspend {
+		j.forgetPreemption()
+	}
 	j.End = j.limitEnd()
 	t.put(old, j)
 	return true
@@ -71,6 +83,12 @@ func (t *tables) fitsCPUs(a *job.NodeAlloc, alone bool) bool {
 		return false
 	}
 	return a.CPUs <= n.Config.CPUs-min(n.CPUsAlloc, n.Config.CPUs) && freeIndexes(n.CPUsUsed, a.CPUIDs, uint64(len(n.CPUsUsed))+uint64(n.Config.CPUs)+maxIndex(a.CPUIDs))
+}
+
+// fitsMore tells whether so many CPUs of a node are free.
+func (t *tables) fitsMore(name string, cpus uint32) bool {
+	n := t.Node(name)
+	return n != nil && cpus <= n.Config.CPUs-min(n.CPUsAlloc, n.Config.CPUs)
 }
 
 // maxIndex is one more than the highest number of a list: CPUs that the node was configured with when the run began.

@@ -60,6 +60,7 @@ type tables struct {
 	// From FeatureSched on; empty below.
 	db            *accounting.DB
 	rules         *partitions.Rules              // what configuration and accounts demand
+	counting      *partitions.Rules              // the same with nothing enforced: what records are counted for
 	plain         bool                           // nothing is enforced and there is nobody in the accounts
 	weights       map[string]*accounting.Weights // by partition; immutable
 	maxTRES       bool                           // PriorityFlags: the largest weighted TRES counts, not the sum
@@ -194,8 +195,10 @@ type private struct {
 	entry      uint64            // counts the entries of this store, so that what one has made can be told; 0 = a trial
 	waking     bool
 
-	chains map[partitions.Job]*partitions.Chain // what limits a job of these names; forgotten when accounts change
-	inside map[string]*btree.Map[uint32, none]  // reservation -> records that are in it or wait for it
+	chains  map[partitions.Job]*partitions.Chain // what limits a job of these names; forgotten when accounts change
+	counted map[partitions.Job]*partitions.Chain // what records of these names are counted for
+	forgot  bool                                 // some of counted was forgotten while records may be counted by it
+	inside  map[string]*btree.Map[uint32, none]  // reservation -> records that are in it or wait for it
 }
 
 // singleName is what a singleton dependency goes by.
@@ -233,6 +236,7 @@ func newPrivate() private {
 		freeBlobs:  new(btree.Map[string, none]),
 		newBlobs:   map[uint32]blobShare{},
 		chains:     map[partitions.Job]*partitions.Chain{},
+		counted:    map[partitions.Job]*partitions.Chain{},
 		inside:     map[string]*btree.Map[uint32, none]{},
 	}
 }

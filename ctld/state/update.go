@@ -120,7 +120,15 @@ func (t *Tx) mayBecome(j *Job, spec *job.Spec) *Refusal {
 	if bytes.Equal(appendRanked(nil, &now), appendRanked(nil, &next)) {
 		return nil
 	}
-	if r := t.readmit(spec, 0); r != nil {
+	// Where it counts for others than before it comes as a new one does.
+	moves := now.Spec.Account != spec.Account || now.Spec.QOS != spec.QOS || now.Spec.Partition != spec.Partition
+	tasks := int64(0)
+	if moves && t.counts() {
+		tasks = submits(&now)
+		t.countUse(&now, -1)
+		defer t.countUse(&now, 1)
+	}
+	if r := t.readmit(spec, tasks); r != nil {
 		return r
 	}
 	return t.mayMeetDeadline(spec, t.now)
