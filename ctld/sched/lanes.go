@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tensorgrid/tensorgrid/accounting"
 	"github.com/tensorgrid/tensorgrid/ctld/sched/place"
 	"github.com/tensorgrid/tensorgrid/ctld/sched/priority"
 	"github.com/tensorgrid/tensorgrid/internal/job"
@@ -190,19 +189,8 @@ func (r *round) ready(l *lane) bool {
 
 // ranked is the class of a lane as the ranking sees it.
 func (r *round) ranked(l *lane) *priority.Job {
-	c, part := l.c, r.s.Partitions[l.part]
-	l.request = requestOf(c.Spec)
-	limit, _ := TimeLimit(c.Time, c.TimeMin, part.DefaultTime, part.MaxTime)
-	j := &priority.Job{Nodes: l.request.MinNodes, CPUs: l.request.CPUs, Limit: limit, Estimate: c.Estimate, PartFactor: part.PriorityJob,
-		QOSPriority: c.QOSPriority, AssocPriority: c.AssocPrio, FairShare: 1, Nice: c.Spec.Nice, Site: c.Site, Bid: l.extra.Bid,
-		Fixed: c.Fixed, Deadline: l.extra.Deadline}
-	if r.s.Shares != nil {
-		j.FairShare = r.s.Shares(c.Assoc)
-	}
-	if len(r.s.Priority.TRES) > 0 {
-		j.TRES = accounting.RequestTRES(c.Spec, l.request, l.extra.Licenses, part.DefMemPerNode, part.DefMemPerCPU)
-	}
-	return j
+	l.request = requestOf(l.c.Spec)
+	return r.s.ranked(l.c, l.extra, l.request, r.s.Partitions[l.part])
 }
 
 func requestOf(spec *job.Spec) *job.Request {

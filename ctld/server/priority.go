@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tensorgrid/tensorgrid/accounting"
 	"github.com/tensorgrid/tensorgrid/api/ctldpb"
 	"github.com/tensorgrid/tensorgrid/ctld/sched"
 	"github.com/tensorgrid/tensorgrid/ctld/sched/priority"
@@ -76,7 +75,7 @@ func (r *ranker) priority(j *state.Job) int64 {
 			key := rankKey{j.Class, name}
 			pj, ok := r.known[key]
 			if !ok {
-				pj = rankedJob(r.snap, c, p)
+				pj = r.snap.Ranked(c, p)
 				r.known[key] = pj
 			}
 			pj.Submit, pj.Accrue = j.Submit, j.Eligible
@@ -84,32 +83,6 @@ func (r *ranker) priority(j *state.Job) int64 {
 		}
 	}
 	return max(best, 1)
-}
-
-// rankedJob is what a class's jobs are to the ranking in one partition; when they were submitted and since when they
-// gain age is theirs.
-func rankedJob(snap *sched.Snapshot, c *sched.Class, p *sched.Partition) priority.Job {
-	x, req := c.Extra, c.Spec.Request()
-	if x == nil {
-		own, _ := c.Spec.Extra() // it was checked when the job came
-		x = &own
-	}
-	j := priority.Job{
-		Nodes: req.MinNodes, CPUs: req.CPUs, Limit: c.Time, Estimate: c.Estimate, PartFactor: p.PriorityJob, QOSPriority: c.QOSPriority,
-		AssocPriority: c.AssocPrio, FairShare: 1, Nice: c.Spec.Nice, Site: c.Site, Bid: x.Bid, Fixed: c.Fixed, Deadline: x.Deadline,
-	}
-	if j.Limit == 0 {
-		if j.Limit = p.DefaultTime; j.Limit == 0 {
-			j.Limit = p.MaxTime
-		}
-	}
-	if len(snap.Priority.TRES) > 0 {
-		j.TRES = accounting.RequestTRES(c.Spec, &req, x.Licenses, p.DefMemPerNode, p.DefMemPerCPU)
-	}
-	if snap.Shares != nil {
-		j.FairShare = snap.Shares(c.Assoc)
-	}
-	return j
 }
 
 // class finds a class by its key.
@@ -214,7 +187,7 @@ func (l *line) gather() {
 				continue
 			}
 			inList := l.sel.partitions == nil || l.sel.partitions[name]
-			pj := rankedJob(l.snap, c, l.snap.Partitions[at])
+			pj := l.snap.Ranked(c, l.snap.Partitions[at])
 			part := l.snap.Priority.Part(&l.snap.Cluster, &pj)
 			for w := range c.Waiting {
 				if w.Held {
@@ -314,9 +287,7 @@ func sortTogether(rows []*ctldpb.PriorityRow, ids []uint32) {
 // row shows one record in one partition.
 func (l *line) row(e *entry, p *sched.Partition) *ctldpb.PriorityRow {
 	j := l.view.Job(e.w.JobID)
-	pj := rankedJob(l.snap, e.class, p)
-	pj.Submit, pj.Accrue = e.w.Submit, e.w.Accrue
-	t := l.snap.Priority.Rank(&l.snap.Cluster, &pj, l.now)
+	t := l.snap.Terms(e.class, &e.w, p, l.now)
 	row := &ctldpb.PriorityRow{
 		JobId: recordName(j), Partition: p.Name, User: j.Spec.User, Account: j.Spec.Account, Qos: j.Spec.QOS, Priority: t.Priority, Site: t.Site,
 		Age: t.Age, Assoc: t.Assoc, FairShare: t.FairShare, JobSize: t.JobSize, Part: t.Partition, QosTerm: t.QOS, Tres: t.TRES, Bid: t.Bid, Nice: t.Nice,
