@@ -136,6 +136,7 @@ func newSimCluster(tb testing.TB, nodes int) *simCluster {
 	c := &simCluster{TB: tb, log: r, ctx: ctx}
 	c.until("configuration", func(v state.Viewer) bool { return v.Config() != nil && v.Config().Digest != "" })
 	c.propose(&logpb.Command{Of: &logpb.Command_RaiseFeature{RaiseFeature: &logpb.RaiseFeature{Level: state.FeatureSched}}})
+	c.propose(&logpb.Command{Of: &logpb.Command_SetConfig{SetConfig: leader.SetConfig(cfg)}}) // what the level before could not take
 	for i := range nodes {
 		c.agent(l, fmt.Sprintf("s%d", i+1))
 	}

@@ -11,6 +11,9 @@ import (
 // dueAgain is the pause before a moment is proposed again that the state has not taken.
 const dueAgain = time.Second
 
+// usualCalcPeriod is PriorityCalcPeriod where none is known.
+const usualCalcPeriod = 5 * time.Minute
+
 // timed is a view that knows the moments that are to be put into the log; see state.View.
 type timed interface {
 	Timers(now int64) []state.JobTimer
@@ -60,7 +63,11 @@ func (d *dueMoments) look(view state.Viewer) (cmds []*logpb.Command, wait time.D
 	}
 	began, now := d.l.instant(), d.clock.At(d.l.Now().UnixMilli(), view.Time(), d.l.Elapsed())
 	first := v.NextTimer()
-	tick := v.UsageTime() + max(view.Config().Sched.CalcPeriod, time.Second.Milliseconds())
+	period := view.Config().Sched.CalcPeriod
+	if period <= 0 { // the level has risen just now: the configuration has yet to come again
+		period = usualCalcPeriod.Milliseconds()
+	}
+	tick := v.UsageTime() + max(period, time.Second.Milliseconds())
 	if move := v.NextMove(); move > 0 && move > view.Time() {
 		tick = min(tick, move)
 	}

@@ -174,7 +174,8 @@ type bench struct {
 	ctx context.Context
 	key ed25519.PrivateKey
 
-	deps func(*Deps) // changes what a leader is made with
+	deps  func(*Deps) // changes what a leader is made with
+	first *Leader     // the first one made
 }
 
 func testConfig() *conf.Config {
@@ -221,6 +222,9 @@ func (b *bench) leader(name string) (*Leader, *replicaOf) {
 		b.deps(&d)
 	}
 	l := New(d)
+	if b.first == nil {
+		b.first = l
+	}
 	go l.Run(b.ctx)
 	return l, r
 }
