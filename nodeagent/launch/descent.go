@@ -118,6 +118,14 @@ func Descent(stepDir string, uid int) ([]int, error) {
 	return pids, nil
 }
 
+// StandStill tells whether processes are stopped; those that are gone count as such.
+func StandStill(pids []int) bool {
+	return !slices.ContainsFunc(pids, func(pid int) bool {
+		st, err := readStat(pid)
+		return err == nil && !strings.ContainsRune("TtZX", rune(st.state))
+	})
+}
+
 // runsAs tells whether a process's real uid is this one.
 func runsAs(pid, uid int) bool {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")

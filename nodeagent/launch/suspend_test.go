@@ -27,16 +27,25 @@ func TestSuspendedStepStandsStill(t *testing.T) {
 				time.Sleep(200 * time.Millisecond)
 				return size() > was
 			}
+			soon := func(what string, want bool) {
+				t.Helper()
+				for range 50 {
+					if grows() == want {
+						return
+					}
+				}
+				t.Fatalf("the step never %s", what)
+			}
 			on, off := true, false
 			k := n.start(n.order(script))
 			n.waitFor("out2", "a")
 			n.waitFor("child", "b")
 			n.tell(k, shepherd.Down{Suspend: &on})
-			n.until("step stands still", func() bool { return !grows() })
+			soon("stood still", false)
 			n.tell(k, shepherd.Down{Suspend: &off})
-			n.until("step goes on", grows)
+			soon("went on", true)
 			n.tell(k, shepherd.Down{Suspend: &on})
-			n.until("step stands still again", func() bool { return !grows() })
+			soon("stood still again", false)
 			n.tell(k, shepherd.Down{Terminate: &shepherd.Terminate{Why: uint8(job.WhyCancel), KillWait: 30000}})
 			if r := n.wait(k); r.Signal != 15 || job.Why(r.Why) != job.WhyCancel || r.End-r.Start > 25000 {
 				t.Errorf("ended as %+v, want it by TERM at once", *r)

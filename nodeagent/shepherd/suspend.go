@@ -3,7 +3,9 @@ package shepherd
 import (
 	"context"
 	"errors"
+	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -53,22 +55,44 @@ func (f *freezer) work() {
 	}
 }
 
-// stopRounds is how often processes are stopped that no group holds: what forks away from one round is found by the
-// next.
-const stopRounds = 3
+// freezeTries is how often a step is frozen that does not stand still yet; askAgain is between two.
+const freezeTries = 50
 
 // freeze stops the step's processes or lets them go on. The group is root's, so the launcher is asked, again and
-// again while it is away, until ctx ends. Without root we do it ourselves, by signals.
+// again while it is away, until ctx ends. Without root we do it ourselves, by signals: what forks away from one
+// round is found by the next.
 func (s *step) freeze(ctx context.Context, on bool) error {
-	if !s.plan.Rootless {
-		return s.ask(ctx, &launch.Request{Freeze: &launch.Freeze{Key: s.plan.Key, On: on}})
+	var err error
+	for range freezeTries {
+		if err = s.freezeOnce(ctx, on); err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		case <-time.After(askAgain):
+		}
 	}
-	if !on {
+	return err
+}
+
+func (s *step) freezeOnce(ctx context.Context, on bool) error {
+	switch {
+	case !s.plan.Rootless:
+		return s.ask(ctx, &launch.Request{Freeze: &launch.Freeze{Key: s.plan.Key, On: on}})
+	case !on:
 		return s.sendSelf(unix.SIGCONT, false)
 	}
-	var errs []error
-	for range stopRounds {
-		errs = append(errs, s.sendSelf(unix.SIGSTOP, false))
+	if err := s.sendSelf(unix.SIGSTOP, false); err != nil {
+		return err
 	}
-	return errors.Join(errs...)
+	time.Sleep(stopPause)
+	pids, err := launch.Descent(s.plan.StepDir, os.Getuid())
+	if err == nil && !launch.StandStill(pids) {
+		err = unix.EBUSY
+	}
+	return err
 }
+
+// stopPause is what processes have to stop in.
+const stopPause = 5 * time.Millisecond

@@ -126,24 +126,32 @@ func (s *Server) kill(k launch.Key) error {
 }
 
 // freezeRounds is how often processes are stopped that no group holds: what forks away from one round is found by
-// the next.
-const freezeRounds = 3
+// the next. freezePause is between two: a process stops when it is its turn to run.
+const (
+	freezeRounds = 100
+	freezePause  = 5 * time.Millisecond
+)
 
 // freeze stops every process of a step, or lets them go on.
 func (s *Server) freeze(r *launch.Freeze) error {
+	g := s.groups.Group(cgroup.Key(r.Key), nil)
 	if s.groups.Name() != cgroup.None {
-		err := s.groups.Group(cgroup.Key(r.Key), nil).Freeze(r.On)
-		if !errors.Is(err, cgroup.ErrNotHere) {
+		if err := g.Freeze(r.On); !errors.Is(err, cgroup.ErrNotHere) {
 			return err
 		}
 	}
-	number, rounds := unix.SIGCONT, 1
-	if r.On {
-		number, rounds = unix.SIGSTOP, freezeRounds
+	if !r.On {
+		return s.signal(&launch.Signal{Key: r.Key, Number: int(unix.SIGCONT)})
 	}
-	var err error
-	for range rounds {
-		err = s.signal(&launch.Signal{Key: r.Key, Number: int(number)})
+	for range freezeRounds {
+		err := s.signal(&launch.Signal{Key: r.Key, Number: int(unix.SIGSTOP)})
+		if errors.Is(err, unix.ESRCH) {
+			return err
+		}
+		time.Sleep(freezePause)
+		if pids, e := s.members(r.Key, g); e == nil && err == nil && launch.StandStill(pids) {
+			return nil
+		}
 	}
-	return err
+	return fmt.Errorf("step %s: processes do not stand still: %w", r.Key, unix.EBUSY)
 }
