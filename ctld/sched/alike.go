@@ -24,10 +24,11 @@ type likeness struct {
 	turn  uint64
 }
 
-// fitOf is how many tasks of the shape that is looked at a room carries.
+// fitOf is how many tasks of the shape that is looked at a room carries, or what it lacks.
 type fitOf struct {
 	turn  uint64
 	tasks uint32
+	lack  place.Lack
 }
 
 func newLikeness(nodes, parts int) likeness {
@@ -123,16 +124,43 @@ func (p *Planner) note() {
 	}
 }
 
+// ask begins a turn in which a shape asks one node of each kind and room.
+func (p *Planner) ask() {
+	p.note()
+	p.like.turn++
+}
+
 // fewChanges is how many nodes are looked at one by one.
 const fewChanges = 8
 
 // roomFor is how many of the shape's tasks node n has room for now; other nodes with the same room are not asked again
 // in the same turn. Shapes that mind whose runs are on a node ask each.
 func (p *Planner) roomFor(f *fitted, n int) uint32 {
-	a := &p.like
 	if f.each {
 		return p.fit(f, n, &p.rooms[n])
 	}
+	known, first := p.known(n)
+	if first {
+		known.tasks = p.fit(f, n, &p.rooms[n])
+	}
+	return known.tasks
+}
+
+// lacking is what node n lacks now for a shape, asked once a turn like roomFor.
+func (p *Planner) lacking(f *fitted, n int) place.Lack {
+	if f.each || f.shape.Named() {
+		return f.shape.Lacks(n, p.nodes[n], &p.rooms[n])
+	}
+	known, first := p.known(n)
+	if first {
+		known.lack = f.shape.Lacks(n, p.nodes[n], &p.rooms[n])
+	}
+	return known.lack
+}
+
+// known is what is known of nodes with the room of node n, and whether nothing is yet in this turn.
+func (p *Planner) known(n int) (known *fitOf, first bool) {
+	a := &p.like
 	if a.room[n] < 0 {
 		a.setRoom(n, p.nodes[n], &p.rooms[n])
 	}
@@ -140,11 +168,10 @@ func (p *Planner) roomFor(f *fitted, n int) uint32 {
 	if k >= len(a.fits) {
 		a.fits = append(a.fits, make([]fitOf, len(a.rooms)+64-len(a.fits))...)
 	}
-	known := &a.fits[k]
-	if known.turn != a.turn {
-		known.turn, known.tasks = a.turn, p.fit(f, n, &p.rooms[n])
-	}
-	return known.tasks
+	known = &a.fits[k]
+	first = known.turn != a.turn
+	known.turn = a.turn
+	return known, first
 }
 
 // trim forgets the numbers of rooms when they are many more than nodes.

@@ -182,6 +182,7 @@ func (r *round) tally(l *lane, limit int64) tally {
 		t.gres = g[0].Name
 	}
 	to := endAfter(r.now, limit)
+	r.p.ask()
 	for _, n := range l.fit.named() {
 		node := r.s.Nodes[n]
 		if l.fit.places[n] < 0 {
@@ -201,7 +202,7 @@ func (r *round) tally(l *lane, limit int64) tally {
 			t.cpus, t.mem, t.all = t.cpus+1, t.mem+1, t.all+1
 			continue
 		}
-		lack := l.fit.shape.Lacks(n, node, &r.p.rooms[n])
+		lack := r.p.lacking(l.fit, n)
 		if lack&(place.LackCPUs|place.LackEmpty|place.LackUser) != 0 {
 			continue
 		}

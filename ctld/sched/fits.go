@@ -142,7 +142,7 @@ func (p *Planner) catchUp(f *fitted, part int, avoids bool) {
 		p.draw(f)
 		return
 	}
-	p.like.turn++
+	p.ask()
 	for ; f.at < len(p.journal); f.at++ {
 		n := int(p.journal[f.at])
 		if f.places[n] < 0 || int(p.latest[n]) != f.at {
@@ -176,7 +176,7 @@ func (p *Planner) draw(f *fitted) {
 	} else {
 		f.fits = p.zeros
 	}
-	p.like.turn++
+	p.ask()
 	for at := len(f.order) - 1; at >= 0; at-- {
 		n := f.order[at]
 		if t := p.roomFor(f, n); t > 0 {

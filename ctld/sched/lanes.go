@@ -33,6 +33,8 @@ type lane struct {
 	late    bool // it is looked at behind a job that waits
 	skips   int
 	slot    int64 // end of what was kept for its best job, whose time has come; 0 = none
+	kept    []int // the nodes of that
+	strict  bool  // only those will do
 	tooLong int64 // a limit that would delay a reserved start; 0 = none seen
 	open    []*access
 	access  *access
@@ -70,16 +72,30 @@ func (q *lanes) Pop() any {
 // order is that of the queue: who may use a reservation, partition tier, whose QOS preempts, priority, submission, id,
 // and the partition's place.
 func (r *round) order(a, b *lane) int {
-	return cmp.Or(
-		cmp.Compare(boolInt(b.first), boolInt(a.first)),
-		cmp.Compare(r.s.Partitions[b.part].Tier, r.s.Partitions[a.part].Tier),
-		cmp.Compare(b.level, a.level),
-		r.sticky(a, b),
-		priority.Compare(a.key, b.key),
-		cmp.Compare(a.head.Submit, b.head.Submit),
-		cmp.Compare(a.head.JobID, b.head.JobID),
-		cmp.Compare(a.part, b.part),
-	)
+	if a.first != b.first {
+		return cmp.Compare(boolInt(b.first), boolInt(a.first))
+	}
+	if a.part != b.part {
+		if c := cmp.Compare(r.s.Partitions[b.part].Tier, r.s.Partitions[a.part].Tier); c != 0 {
+			return c
+		}
+	}
+	if a.level != b.level {
+		return cmp.Compare(b.level, a.level)
+	}
+	if c := r.sticky(a, b); c != 0 {
+		return c
+	}
+	if c := priority.Compare(a.key, b.key); c != 0 {
+		return c
+	}
+	if a.head.Submit != b.head.Submit {
+		return cmp.Compare(a.head.Submit, b.head.Submit)
+	}
+	if a.head.JobID != b.head.JobID {
+		return cmp.Compare(a.head.JobID, b.head.JobID)
+	}
+	return cmp.Compare(a.part, b.part)
 }
 
 // sticky puts jobs first that keep what was reserved for them, where the policy says so.
@@ -102,7 +118,10 @@ func (r *round) behindOrder(a, b *lane) int {
 			return c
 		}
 	}
-	return cmp.Or(cmp.Compare(r.turnOf(a), r.turnOf(b)), r.order(a, b))
+	if c := cmp.Compare(r.turnOf(a), r.turnOf(b)); c != 0 {
+		return c
+	}
+	return r.order(a, b)
 }
 
 // length is how long the best job of a lane is expected to run, for the order of backfill only.
@@ -145,7 +164,8 @@ func (r *round) rank() *lanes {
 				r.better(i, v)
 				continue
 			}
-			l := &lane{class: i, c: c, part: part, taken: taken, extra: c.Extra}
+			l := r.p.scratch.lane()
+			l.class, l.c, l.part, l.taken, l.extra = i, c, part, taken, c.Extra
 			if r.ready(l) && r.next(l) {
 				q.queue = append(q.queue, l)
 				r.ask.join(l)

@@ -22,6 +22,7 @@ type Planner struct {
 	places [][]int32
 
 	rooms   []place.Room // what is free; falls while a round places starts
+	dirty   []bool       // by node: its runs or its room have changed since the last round
 	touched []int        // nodes whose rooms the last round has lowered
 	runs    [][]held     // by node
 	running []*Running
@@ -79,6 +80,36 @@ type scratch struct {
 	drawn []uint64 // round in which lines was made
 	cand  place.Candidates
 	least place.Room
+
+	holds   [][]*hold // a round's, by node
+	blocks  [][]block
+	started [][]held
+	lanes   []*lane
+	given   int // lanes that this round has taken
+}
+
+// lane gives an empty lane that lives as long as the round.
+func (s *scratch) lane() *lane {
+	if s.given == len(s.lanes) {
+		s.lanes = append(s.lanes, new(lane))
+	}
+	l := s.lanes[s.given]
+	s.given++
+	*l = lane{}
+	return l
+}
+
+// lists gives a round its lists by node, empty.
+func (s *scratch) lists(nodes int) (holds [][]*hold, blocks [][]block, started [][]held) {
+	s.given = 0
+	if len(s.holds) != nodes {
+		s.holds, s.blocks, s.started = make([][]*hold, nodes), make([][]block, nodes), make([][]held, nodes)
+	} else {
+		clear(s.holds)
+		clear(s.blocks)
+		clear(s.started)
+	}
+	return s.holds, s.blocks, s.started
 }
 
 // NewPlanner is a planner that remembers nothing yet.
@@ -101,16 +132,17 @@ func (p *Planner) sync(s *Snapshot) {
 	if !p.same(s) {
 		p.reset(s)
 	}
-	changed := p.follow(s)
+	p.follow(s)
 	for _, n := range p.touched {
-		changed[n] = true
+		p.dirty[n] = true
 	}
 	p.touched = p.touched[:0]
 	for i, n := range s.Nodes {
 		old := p.nodes[i]
-		if old == n && !changed[i] {
+		if old == n && !p.dirty[i] {
 			continue
 		}
+		p.dirty[i] = false
 		if old != n && old != nil {
 			if !alike(old, n) {
 				p.statics = append(p.statics, int32(i))
@@ -173,7 +205,7 @@ func (p *Planner) reset(s *Snapshot) {
 	n := len(s.Nodes)
 	*p = Planner{
 		layout: s.Layout, nodes: make([]*place.Node, n), parts: s.Partitions, names: make(map[string]int, n), rooms: make([]place.Room, n),
-		zeros: make([]uint32, n), latest: make([]int32, n), like: newLikeness(n, len(s.Partitions)), runs: make([][]held, n), fits: map[fitKey]*fitted{}, idle: map[string]idle{}, round: p.round,
+		dirty: make([]bool, n), zeros: make([]uint32, n), latest: make([]int32, n), like: newLikeness(n, len(s.Partitions)), runs: make([][]held, n), fits: map[fitKey]*fitted{}, idle: map[string]idle{}, round: p.round,
 		scratch: scratch{rooms: make([]place.Room, n), stamp: make([]uint64, n), cur: make([]uint32, n),
 			lines: make([]backfill.Timeline, n), drawn: make([]uint64, n)},
 	}
@@ -201,21 +233,20 @@ func placesOf(order []int, nodes int) []int32 {
 	return places
 }
 
-// follow brings runs and ends up to the snapshot and tells which nodes' runs have changed.
-func (p *Planner) follow(s *Snapshot) map[int]bool {
-	changed := map[int]bool{}
+// follow brings runs and ends up to the snapshot, and marks the nodes whose runs have changed.
+func (p *Planner) follow(s *Snapshot) {
 	var gone, come []*Running
 	old, now := p.running, s.Running
 	for len(old)+len(now) > 0 {
 		switch {
+		case len(old) > 0 && len(now) > 0 && old[0] == now[0]: // nearly all are: they are not looked into
+			old, now = old[1:], now[1:]
 		case len(now) == 0, len(old) > 0 && old[0].JobID < now[0].JobID:
 			gone, old = append(gone, old[0]), old[1:]
 		case len(old) == 0, now[0].JobID < old[0].JobID:
 			come, now = append(come, now[0]), now[1:]
 		default:
-			if old[0] != now[0] {
-				gone, come = append(gone, old[0]), append(come, now[0])
-			}
+			gone, come = append(gone, old[0]), append(come, now[0])
 			old, now = old[1:], now[1:]
 		}
 	}
@@ -223,28 +254,27 @@ func (p *Planner) follow(s *Snapshot) map[int]bool {
 	if len(gone)+len(come) > 64 {
 		p.ends = p.ends[:0]
 		for _, r := range gone {
-			p.unhold(r, changed, nil)
+			p.unhold(r, nil)
 		}
 		for _, r := range come {
-			p.hold(r, changed, nil)
+			p.hold(r, nil)
 		}
 		p.allEnds()
-		return changed
+		return
 	}
 	for _, r := range gone {
-		p.unhold(r, changed, func(e ending) {
+		p.unhold(r, func(e ending) {
 			if i, found := slices.BinarySearchFunc(p.ends, e, ending.compare); found {
 				p.ends = slices.Delete(p.ends, i, i+1)
 			}
 		})
 	}
 	for _, r := range come {
-		p.hold(r, changed, func(e ending) {
+		p.hold(r, func(e ending) {
 			i, _ := slices.BinarySearchFunc(p.ends, e, ending.compare)
 			p.ends = slices.Insert(p.ends, i, e)
 		})
 	}
-	return changed
 }
 
 // allEnds sorts the ends of all runs anew.
@@ -277,7 +307,7 @@ func shareOf(r *Running, a int) *job.NodeAlloc {
 	return &share
 }
 
-func (p *Planner) hold(r *Running, changed map[int]bool, each func(ending)) {
+func (p *Planner) hold(r *Running, each func(ending)) {
 	for a := range r.Allocs {
 		n, ok := p.names[r.Allocs[a].Node]
 		if !ok {
@@ -286,21 +316,21 @@ func (p *Planner) hold(r *Running, changed map[int]bool, each func(ending)) {
 		h := held{end: endOf(r), alloc: shareOf(r, a), run: r}
 		at := sort.Search(len(p.runs[n]), func(i int) bool { return p.runs[n][i].run.JobID > r.JobID })
 		p.runs[n] = slices.Insert(p.runs[n], at, h)
-		changed[n] = true
+		p.dirty[n] = true
 		if each != nil {
 			each(ending{h.end, int32(n), r.JobID, h.alloc})
 		}
 	}
 }
 
-func (p *Planner) unhold(r *Running, changed map[int]bool, each func(ending)) {
+func (p *Planner) unhold(r *Running, each func(ending)) {
 	for a := range r.Allocs {
 		n, ok := p.names[r.Allocs[a].Node]
 		if !ok {
 			continue
 		}
 		p.runs[n] = slices.DeleteFunc(p.runs[n], func(h held) bool { return h.run == r })
-		changed[n] = true
+		p.dirty[n] = true
 		if each != nil {
 			each(ending{endOf(r), int32(n), r.JobID, &r.Allocs[a]})
 		}

@@ -78,14 +78,14 @@ type partRound struct {
 }
 
 func newRound(p *Planner, s *Snapshot, now int64, pol Policy) *round {
-	n := len(s.Nodes)
 	r := &round{
 		p: p, s: s, now: now, pol: pol, turn: p.round, maxStarts: cmp.Or(pol.MaxStarts, MaxStarts), ofUser: map[uint32]int{},
-		holds: make([][]*hold, n), blocks: make([][]block, n), held: map[uint32][]*hold{}, started: make([][]held, n),
+		held: map[uint32][]*hold{},
 		cpus: map[int][]bool{}, gres: map[int][][]bool{}, parts: make([]partRound, len(s.Partitions)), verdict: make([]verdict, len(s.Classes)),
 		groups: map[uint32]*group{}, victims: map[uint32]bool{}, awaited: map[uint32]bool{},
 		dealt: map[uint32]bool{}, taken: map[string]map[uint32]int{}, broken: map[uint32]*Promised{},
 	}
+	r.holds, r.blocks, r.started = p.scratch.lists(len(s.Nodes))
 	r.out.Base = s.Version
 	r.owners = p.owned > 0 || slices.ContainsFunc(s.Partitions, func(q *Partition) bool { return q.ExclusiveUser }) ||
 		slices.ContainsFunc(s.Classes, func(c *Class) bool {
@@ -340,12 +340,15 @@ func (r *round) startOne(l *lane, task, limit int64) outcome {
 	for _, h := range own { // what is kept for it does not stand in its way
 		r.release(h)
 	}
-	l.slot = 0
+	l.slot, l.kept = 0, nil
 	if len(own) > 0 && own[0].due {
-		l.slot = own[0].end
+		l.slot, l.kept = own[0].end, own[0].nodes
 	}
 	got := r.place(l, task, limit)
-	l.slot = 0
+	if l.kept != nil && got != started { // what was kept for it will do
+		got = r.placeKept(l, task, limit, got)
+	}
+	l.slot, l.kept = 0, nil
 	if behind := r.yielding(own); len(behind) > 0 && (got == lacksResources || got == wouldDelay) {
 		for _, h := range behind {
 			r.release(h)
@@ -394,7 +397,12 @@ func (r *round) place(l *lane, task, limit int64) outcome {
 			worst = max(worst, got)
 			continue
 		}
-		return r.take(l, picks, task, limit)
+		before := r.verdict[l.class]
+		if got = r.take(l, picks, task, limit); got == limited && r.takeOther(l, task, limit) {
+			r.verdict[l.class] = before
+			return started
+		}
+		return got
 	}
 	l.access = l.open[0]
 	if worst == wouldDelay {
@@ -419,10 +427,13 @@ func (r *round) choose(l *lane, limit int64) ([]place.Pick, outcome) {
 	if !r.lics.have(l.extra.Licenses, r.now, until, l.access) {
 		return nil, lacksResources
 	}
-	if picks := l.fit.shape.First(c); picks != nil {
+	if picks := l.fit.shape.First(c); picks != nil && !l.strict {
 		return picks, started
 	}
 	list := r.p.list(l.fit)
+	if l.strict {
+		list = slices.DeleteFunc(list, func(n int) bool { _, ok := slices.BinarySearch(l.kept, n); return !ok })
+	}
 	c.List = list
 	if len(l.fit.shape.Required()) == 0 && len(r.marked) > 0 {
 		c.List = slices.DeleteFunc(list, func(n int) bool { return r.special(l, n) && r.avail(l, n, to) == 0 })
@@ -437,6 +448,44 @@ func (r *round) choose(l *lane, limit int64) ([]place.Pick, outcome) {
 		return nil, lacksResources
 	}
 	return nil, wouldDelay
+}
+
+// takeOther gives a job that a limit on distinct nodes keeps from those that come first the ones that the limit's jobs have.
+func (r *round) takeOther(l *lane, task, limit int64) bool {
+	to := endAfter(r.now, limit)
+	if !l.chain.CountsNodes() || l.strict {
+		return false
+	}
+	list := slices.DeleteFunc(slices.Clone(r.p.list(l.fit)), func(n int) bool {
+		return r.avail(l, n, to) == 0 || !r.countedOn(l.chain, r.s.Nodes[n].Name)
+	})
+	c := r.candidates(l, list, r.now)
+	c.Fit = func(n int) uint32 { return r.avail(l, n, to) }
+	c.Free = func(n int) uint32 { return r.p.rooms[n].CPUs }
+	picks := l.fit.shape.Choose(c)
+	return picks != nil && r.take(l, picks, task, limit) == started
+}
+
+// placeKept starts a job, whose time has come and for which other nodes did not do, on those that were kept for it.
+func (r *round) placeKept(l *lane, task, limit int64, otherwise outcome) outcome {
+	before := r.verdict[l.class]
+	l.strict = true
+	got := r.place(l, task, limit)
+	l.strict = false
+	if got != started {
+		return otherwise
+	}
+	if before.rank == rankLimit {
+		r.verdict[l.class] = verdict{}
+	}
+	return started
+}
+
+// countedOn tells whether all that a job is counted for, and of which distinct nodes are counted, has a job on the node.
+func (r *round) countedOn(c *partitions.Chain, node string) bool {
+	return !slices.ContainsFunc(c.Entities(), func(e partitions.Entity) bool {
+		return r.s.Rules.CountsNodes(e) && !r.limits.Use(e).Nodes.Has(node)
+	})
 }
 
 // candidates is what the placing package chooses from.
@@ -467,6 +516,10 @@ func (r *round) shorten(l *lane, limit int64) int64 {
 	return 0
 }
 
+// logDelay is how long before a reservation begins, or its own ends, a run ends that was made shorter for it, in ms: a run
+// begins when the plan is in the log, and one that would be a little too long by then is not taken, plan after plan.
+const logDelay = 1000
+
 // squeeze is the longest limit of at least so much with which the lane's best job fits before what is reserved.
 func (r *round) squeeze(l *lane, limit, least int64) int64 {
 	best, tries := int64(0), 0
@@ -476,12 +529,12 @@ func (r *round) squeeze(l *lane, limit, least int64) int64 {
 			ends = append(ends, h.at-r.now)
 		}
 		for _, b := range r.blocks[n] {
-			ends = append(ends, b.start-r.now)
+			ends = append(ends, b.start-r.now-logDelay)
 		}
 	}
 	if m := l.access.mine; m != nil {
 		for _, w := range m.windows {
-			ends = append(ends, w.end-r.now)
+			ends = append(ends, w.end-r.now-logDelay)
 		}
 	}
 	slices.Sort(ends)
