@@ -119,7 +119,7 @@ var traits = []struct {
 	{"stale", 3}, {"zombie", 2}, {"clock", 1}, {"refuse", 15}, {"slow", 6}, {"oom", 2}, {"badend", 12}, {"drop", 12}, {"late", 4},
 	{"foresee", 2}, {"fenceprogram", 3}, {"gres", 3}, {"memory", 3}, {"choosy", 4}, {"parts", 2}, {"array", 4}, {"later", 8},
 	{"hold", 12}, {"depend", 3}, {"blob", 2}, {"longago", 1}, {"jumps", 1}, {"deadline", 6}, {"licenses", 5},
-	{"kill-invalid", 1}, {"limits", 1},
+	{"kill-invalid", 1}, {"limits", 1}, {"qos", 3}, {"inside", 6},
 }
 
 // Kinds names all that Options.Off may turn off.
@@ -156,6 +156,7 @@ type swarm struct {
 	preempt     string // PreemptType
 	preemptMode string
 	promises    int
+	halfLife    int64 // of usage, in ms; 0 = it does not decay
 }
 
 func newSwarm(s *sim) swarm {
@@ -187,7 +188,8 @@ func newSwarm(s *sim) swarm {
 	w.share = pick(s, "NO", "EXCLUSIVE")
 	w.policy = sched.Policy{MaxStarts: pick(s, 0, 0, 1, 3), Depth: pick(s, 0, 0, 2)}
 	w.order, w.promises = pick(s, "multifactor", "multifactor", "expansion", "fcfs"), pick(s, 0, 3, 10)
-	w.preempt, w.preemptMode = pick(s, "none", "partition_prio", "partition_prio"), pick(s, "CANCEL", "REQUEUE", "SUSPEND")
+	w.preempt, w.preemptMode = pick(s, "none", "partition_prio", "partition_prio", "qos"), pick(s, "CANCEL", "REQUEUE", "SUSPEND")
+	w.halfLife = pick(s, int64(0), 0, 600_000)
 	return w
 }
 

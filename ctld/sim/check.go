@@ -37,13 +37,18 @@ func (s *sim) follow(before *state.View, cmds []*logpb.Command, results []fsm.Re
 		}
 	}
 	s.compare(before, purges, requeues)
-	s.keepPromises(before.Version(), cmds)
+	s.keepPromises(before, cmds)
+	s.within(before, cmds)
+	s.settle(before, cmds)
 	s.aliveHeld()
 }
 
 // singles counts the starts of a plan that are of no array: records of one array share its limit, which the
-// planner does not know of.
+// planner does not know of. Where something is reserved a run that begins a little later may not end in time.
 func singles(v *state.View, p *logpb.Plan) (n int) {
+	if len(v.Reservations()) > 0 {
+		return 0
+	}
 	for _, start := range p.GetStarts() {
 		if j := v.Job(start.JobId); j != nil && j.ArrayID == 0 {
 			n++
@@ -162,7 +167,7 @@ func reachable(a, b phased, steps int) bool {
 		}
 		var more []phased
 		for _, p := range list {
-			for e := job.EventStart; e <= job.EventNodesDone; e++ {
+			for e := job.EventStart; e <= job.EventReservationGone; e++ {
 				st, fl, ok := job.Next(p.state, p.flags, e)
 				if n := (phased{st, fl}); ok && !seen[n] {
 					seen[n] = true
@@ -354,8 +359,8 @@ func show(cmds []*logpb.Command, results []fsm.Result) string {
 	var b strings.Builder
 	for i, c := range cmds {
 		text := strings.Join(strings.Fields(c.String()), " ")
-		if len(text) > 250 {
-			text = text[:250] + "..."
+		if len(text) > 600 {
+			text = text[:600] + "..."
 		}
 		fmt.Fprintf(&b, "%s", text)
 		if r := results[i]; r.JobID > 0 || r.Taken > 0 {

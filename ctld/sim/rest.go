@@ -170,7 +170,7 @@ func (s *sim) judge() {
 		switch begin := max(j.Begin, j.EligibleAt); {
 		case j.Priority == 0:
 			move(&logpb.Command{Of: &logpb.Command_Control{Control: &logpb.Control{Op: uint32(state.OpRelease), Jobs: ref, Caller: caller(true, 0)}}})
-		case j.Dep == state.DepNever || s.never(j):
+		case j.Dep == state.DepNever || s.never(j) || j.Spec.RareValue(job.OptReservation) != "": // nothing is reserved any more
 			move(&logpb.Command{Of: &logpb.Command_Cancel{Cancel: &logpb.Cancel{Jobs: ref, Caller: caller(true, 0)}}})
 		case j.Dep == state.DepMet && begin > s.view.Time():
 			moved = true

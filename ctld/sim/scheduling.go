@@ -3,6 +3,7 @@ package sim
 import (
 	"crypto/sha256"
 	"fmt"
+	"slices"
 
 	"github.com/tensorgrid/tensorgrid/api/logpb"
 	"github.com/tensorgrid/tensorgrid/ctld/fsm"
@@ -21,18 +22,21 @@ func (s *sim) policy(v *state.View) sched.Policy {
 	return p
 }
 
+// licenses is how many licenses foo there are.
+const licenses = 3
+
 // schedConfig is what a configuration says of ranking, limits and preemption.
 func (s *sim) schedConfig() state.SchedConfig {
 	c := state.SchedConfig{
-		PriorityType: s.swarm.order, WeightAge: 1000, WeightShare: 1000, WeightPart: 10, WeightQOS: 100, MaxAge: 600_000, HalfLife: 600_000,
-		CalcPeriod: 60_000, PreemptType: s.swarm.preempt, PreemptMode: s.swarm.preemptMode, Licenses: []string{"foo:3"},
+		PriorityType: s.swarm.order, WeightAge: 1000, WeightShare: 1000, WeightPart: 10, WeightQOS: 100, MaxAge: 600_000, HalfLife: s.swarm.halfLife,
+		CalcPeriod: 60_000, PreemptType: s.swarm.preempt, PreemptMode: s.swarm.preemptMode, Licenses: []string{fmt.Sprint("foo:", licenses)},
 		Parameters: []string{fmt.Sprint("promises=", s.swarm.promises)},
 	}
 	if s.on("kill-invalid") {
 		c.Dependencies = []string{"kill_invalid_depend"}
 	}
 	if s.on("limits") && !s.quiesced {
-		c.Enforce = []string{"limits"}
+		c.Enforce = []string{"limits", "qos"}
 	}
 	return c
 }
@@ -72,7 +76,7 @@ func (s *sim) account() {
 	}
 	c := &logpb.AccountingChange{Caller: caller(true, 0)}
 	user := fmt.Sprint("u", 1+s.dice.below(3))
-	switch s.dice.below(5) {
+	switch s.dice.below(9) {
 	case 0:
 		c.Verb, c.Entity, c.Set = "add", "account", []string{"name", "=", pick(s, "a", "b")}
 	case 1:
@@ -83,6 +87,15 @@ func (s *sim) account() {
 	case 3:
 		c.Verb, c.Entity = "modify", "account"
 		c.Where, c.Set = []string{"name", "=", pick(s, "a", "b")}, []string{"grptres", "=", pick(s, "cpu=-1", "cpu=4", "cpu=8,node=2")}
+	case 4:
+		c.Verb, c.Entity, c.Set = "add", "qos", []string{"name", "=", "hi", "priority", "=", "100", "preempt", "=", "normal"}
+	case 5:
+		c.Verb, c.Entity = "modify", "account"
+		c.Where, c.Set = []string{"name", "=", "root"}, []string{"qos", "=", "normal,hi"}
+	case 6:
+		c.Verb, c.Entity = "modify", "qos"
+		c.Where, c.Set = []string{"name", "=", pick(s, "normal", "hi")}, pick(s, []string{"maxtresperuser", "=", pick(s, "cpu=-1", "cpu=6")},
+			[]string{"grpjobs", "=", pick(s, "-1", "3")}, []string{"maxjobsperuser", "=", pick(s, "-1", "2")}, []string{"grptres", "=", pick(s, "cpu=-1", "cpu=8")})
 	default:
 		s.propose(nil, &logpb.Command{Of: &logpb.Command_UsageTick{UsageTick: &logpb.UsageTick{}}})
 		return
@@ -129,11 +142,14 @@ type promiseOf struct {
 }
 
 // keepPromises checks that a promise moves to a later time only where an operator, a node or a reservation came between.
-func (s *sim) keepPromises(before uint64, cmds []*logpb.Command) {
-	stale := false
+func (s *sim) keepPromises(before *state.View, cmds []*logpb.Command) {
+	stale := late(before, s.view.Time()) || late(s.view, s.view.Time())
+	if stale {
+		clear(s.promises)
+	}
 	for i, c := range cmds {
 		// A plan that was made on another state may give what that one cannot keep.
-		if p := c.GetPlan(); mayMove(c) || p != nil && (i > 0 || p.Base != before) {
+		if p := c.GetPlan(); mayMove(c) || p != nil && (i > 0 || p.Base != before.Version()) {
 			clear(s.promises)
 			stale = stale || p != nil
 		}
@@ -157,6 +173,16 @@ func (s *sim) keepPromises(before uint64, cmds []*logpb.Command) {
 		}
 	}
 	s.promises = now
+}
+
+// lateness is how much later than it should a run may end, or start, before promises behind it may move.
+const lateness = 5 * 60_000
+
+// late tells whether something is later than that.
+func late(v *state.View, now int64) bool {
+	snap := v.Sched()
+	return slices.ContainsFunc(snap.Promised, func(p sched.Promised) bool { return p.Promise.Start+lateness < now }) ||
+		slices.ContainsFunc(snap.Running, func(r *sched.Running) bool { return r.End > 0 && r.End+lateness < now })
 }
 
 // mayMove tells whether a command may move promises: it changes nodes, limits, or what runs hold.

@@ -22,7 +22,7 @@ type Options struct {
 const costlyEvery = 200
 
 // maxLast bounds the events that a failure tells.
-const maxLast = 40
+const maxLast = 400
 
 // Stats counts what a run has done.
 type Stats struct {
@@ -118,6 +118,7 @@ type sim struct {
 
 	users    users
 	promises promised
+	ledger   ledger
 	newest   uint32 // highest id that a record has had
 	deepest  int    // commands of the entry in hand
 	quiesced bool   // faults have stopped

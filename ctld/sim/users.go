@@ -177,6 +177,12 @@ func (s *sim) spec() *logpb.JobSpec {
 	if s.happens("licenses") {
 		p.Rare = append(p.Rare, job.OptLicenses, pick(s, "foo:1", "foo:2"))
 	}
+	if s.happens("qos") {
+		p.Qos = "hi"
+	}
+	if s.happens("inside") && len(s.view.Reservations()) > 0 {
+		p.Rare = append(p.Rare, job.OptReservation, s.view.Reservations()[0].Name)
+	}
 	if s.happens("blob") {
 		for b := range s.view.Blobs() {
 			if uint64(len(b.Data)) == b.Total && s.dice.in(2) {
