@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -44,8 +45,9 @@ const (
 // simAgent is one node's agent behind the leader's agent interface: it starts each run at once and reports its end.
 type simAgent struct {
 	grpc.ServerStream
-	ctx context.Context
-	in  chan *nodepb.AgentMessage
+	ctx   context.Context
+	in    chan *nodepb.AgentMessage
+	lasts *atomic.Pointer[map[uint32]time.Duration] // by job; nil: runs end at once
 }
 
 // simBacklog bounds what an agent has said and the leader has not read.
@@ -81,6 +83,10 @@ func (a *simAgent) Send(m *nodepb.ControllerMessage) error {
 		ended.Reports = append(ended.Reports, &nodepb.Report{Key: x.Key, StartMs: now, EndMs: now})
 	}
 	a.say(&nodepb.AgentMessage{Of: &nodepb.AgentMessage_Launched{Launched: started}})
+	if a.lasts.Load() != nil {
+		a.ends(ended.Reports)
+		return nil
+	}
 	a.say(&nodepb.AgentMessage{Of: &nodepb.AgentMessage_Reports{Reports: ended}})
 	return nil
 }
@@ -88,16 +94,21 @@ func (a *simAgent) Send(m *nodepb.ControllerMessage) error {
 // simCluster is a whole controller, one replica with a log on the disk, and its agents.
 type simCluster struct {
 	testing.TB
-	log *replica.Replica
-	ctx context.Context
+	log   *replica.Replica
+	ctx   context.Context
+	lasts atomic.Pointer[map[uint32]time.Duration] // of agents' runs
 }
 
-// simConfig is a cluster whose only partition starts nothing yet.
-func simConfig(tb testing.TB, nodes int) *conf.Config {
+// simConfig is a cluster whose only partition starts nothing yet. Lines go before the partition's; without any there are
+// usual nodes.
+func simConfig(tb testing.TB, nodes int, lines ...string) *conf.Config {
 	path := filepath.Join(tb.TempDir(), "grid.conf")
-	text := fmt.Sprintf("ClusterName=bench\nMaxJobCount=4000000\nMaxArraySize=1000001\nSlurmdTimeout=0\n"+
-		"ControllerName=c1 Address=127.0.0.1 Port=7000 RaftPort=7001\n"+
-		"NodeName=s[1-%d] CPUs=%d RealMemory=8000\nPartitionName=batch Nodes=ALL Default=YES State=DOWN\n", nodes, simCPUs)
+	if lines == nil {
+		lines = []string{fmt.Sprintf("NodeName=s[1-%d] CPUs=%d RealMemory=8000", nodes, simCPUs)}
+	}
+	text := "ClusterName=bench\nMaxJobCount=4000000\nMaxArraySize=1000001\nSlurmdTimeout=0\n" +
+		"ControllerName=c1 Address=127.0.0.1 Port=7000 RaftPort=7001\n" + strings.Join(lines, "\n") +
+		"\nPartitionName=batch Nodes=ALL Default=YES State=DOWN\n"
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		tb.Fatal(err)
 	}
@@ -110,8 +121,8 @@ func simConfig(tb testing.TB, nodes int) *conf.Config {
 }
 
 // newSimCluster brings up the controller and opens all agents' sessions. There are no sockets and no signatures.
-func newSimCluster(tb testing.TB, nodes int) *simCluster {
-	cfg := simConfig(tb, nodes)
+func newSimCluster(tb testing.TB, nodes int, lines ...string) *simCluster {
+	cfg := simConfig(tb, nodes, lines...)
 	ctx, cancel := context.WithCancel(tb.Context())
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -138,7 +149,7 @@ func newSimCluster(tb testing.TB, nodes int) *simCluster {
 	c.propose(&logpb.Command{Of: &logpb.Command_RaiseFeature{RaiseFeature: &logpb.RaiseFeature{Level: state.FeatureSched}}})
 	c.propose(&logpb.Command{Of: &logpb.Command_SetConfig{SetConfig: leader.SetConfig(cfg)}}) // what the level before could not take
 	for i := range nodes {
-		c.agent(l, fmt.Sprintf("s%d", i+1))
+		c.agent(l, &cfg.Nodes[i])
 	}
 	c.until("nodes registered", func(v state.Viewer) bool {
 		for n := range v.Nodes() {
@@ -152,11 +163,13 @@ func newSimCluster(tb testing.TB, nodes int) *simCluster {
 }
 
 // agent opens one node's session.
-func (c *simCluster) agent(l *leader.Leader, name string) {
-	a := &simAgent{ctx: authn.NewContext(c.ctx, authn.Caller{Role: authn.RoleNode, Name: name}), in: make(chan *nodepb.AgentMessage, simBacklog)}
+func (c *simCluster) agent(l *leader.Leader, n *conf.Node) {
+	name := n.Name
+	a := &simAgent{lasts: &c.lasts, ctx: authn.NewContext(c.ctx, authn.Caller{Role: authn.RoleNode, Name: name}), in: make(chan *nodepb.AgentMessage, simBacklog)}
 	a.in <- &nodepb.AgentMessage{Of: &nodepb.AgentMessage_Hello{Hello: &nodepb.Hello{
 		Node: name, Cluster: "bench", Version: "1", BootId: "boot", AgentStartMs: 1,
-		Inventory: &nodepb.Inventory{Cpus: simCPUs, Boards: 1, Sockets: 1, CoresPerSocket: simCPUs, ThreadsPerCore: 1, Mem: 8000 << 20},
+		Inventory: &nodepb.Inventory{Cpus: n.CPUs, Boards: n.Boards, Sockets: n.Sockets, CoresPerSocket: n.CoresPerSocket,
+			ThreadsPerCore: n.ThreadsPerCore, Mem: n.RealMemory},
 	}}}
 	go func() {
 		if err := l.Session(a); err != nil && c.ctx.Err() == nil {
