@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"crypto/ed25519"
 	"flag"
 	"fmt"
 	"io"
@@ -122,6 +121,11 @@ func simConfig(tb testing.TB, nodes int, lines ...string) *conf.Config {
 
 // newSimCluster brings up the controller and opens all agents' sessions. There are no sockets and no signatures.
 func newSimCluster(tb testing.TB, nodes int, lines ...string) *simCluster {
+	return newSimClusterBehind(tb, nodes, nil, lines...)
+}
+
+// newSimClusterBehind is the same with agents that come by sockets, unless door is nil.
+func newSimClusterBehind(tb testing.TB, nodes int, door *socketDoor, lines ...string) *simCluster {
 	cfg := simConfig(tb, nodes, lines...)
 	ctx, cancel := context.WithCancel(tb.Context())
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -140,16 +144,17 @@ func newSimCluster(tb testing.TB, nodes int, lines ...string) *simCluster {
 		tb.Fatal(err)
 	}
 	l := leader.New(leader.Deps{Log: r, Name: "c1", Config: func() *conf.Config { return cfg }, Logger: quiet(),
-		Signer: func() (ed25519.PrivateKey, []byte) { return nil, nil }, Address: func(string) string { return "" }})
+		Signer: door.signer, Address: func(string) string { return "" }})
 	done := make(chan struct{})
 	go func() { defer close(done); l.Run(ctx) }()
 	tb.Cleanup(func() { cancel(); <-done; r.Close() })
 	c := &simCluster{TB: tb, log: r, ctx: ctx}
+	door.serve(c, l)
 	c.until("configuration", func(v state.Viewer) bool { return v.Config() != nil && v.Config().Digest != "" })
 	c.propose(&logpb.Command{Of: &logpb.Command_RaiseFeature{RaiseFeature: &logpb.RaiseFeature{Level: state.FeatureSched}}})
 	c.propose(&logpb.Command{Of: &logpb.Command_SetConfig{SetConfig: leader.SetConfig(cfg)}}) // what the level before could not take
 	for i := range nodes {
-		c.agent(l, &cfg.Nodes[i])
+		c.agent(l, door, &cfg.Nodes[i])
 	}
 	c.until("nodes registered", func(v state.Viewer) bool {
 		for n := range v.Nodes() {
@@ -163,7 +168,7 @@ func newSimCluster(tb testing.TB, nodes int, lines ...string) *simCluster {
 }
 
 // agent opens one node's session.
-func (c *simCluster) agent(l *leader.Leader, n *conf.Node) {
+func (c *simCluster) agent(l *leader.Leader, door *socketDoor, n *conf.Node) {
 	name := n.Name
 	a := &simAgent{lasts: &c.lasts, ctx: authn.NewContext(c.ctx, authn.Caller{Role: authn.RoleNode, Name: name}), in: make(chan *nodepb.AgentMessage, simBacklog)}
 	a.in <- &nodepb.AgentMessage{Of: &nodepb.AgentMessage_Hello{Hello: &nodepb.Hello{
@@ -171,8 +176,12 @@ func (c *simCluster) agent(l *leader.Leader, n *conf.Node) {
 		Inventory: &nodepb.Inventory{Cpus: n.CPUs, Boards: n.Boards, Sockets: n.Sockets, CoresPerSocket: n.CoresPerSocket,
 			ThreadsPerCore: n.ThreadsPerCore, Mem: n.RealMemory},
 	}}}
+	session := func() error { return l.Session(a) }
+	if door != nil {
+		session = door.session(c, a, name)
+	}
 	go func() {
-		if err := l.Session(a); err != nil && c.ctx.Err() == nil {
+		if err := session(); err != nil && c.ctx.Err() == nil {
 			c.Errorf("session of %s: %v", name, err)
 		}
 	}()
