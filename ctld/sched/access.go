@@ -136,8 +136,11 @@ func (r *round) open(a *access, n int, from, to int64) bool {
 			return false
 		}
 	}
-	if a.mine == nil || a.flex {
+	if a.mine == nil {
 		return true
+	}
+	if a.flex { // not after it, though: then it is gone
+		return from < a.mine.windows[len(a.mine.windows)-1].end
 	}
 	if !a.mine.res.Has("LICENSE_ONLY") {
 		if _, ok := slices.BinarySearch(a.mine.nodes, n); !ok {

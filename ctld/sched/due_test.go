@@ -72,3 +72,16 @@ func TestLatePromiseOfWhatIsGone(t *testing.T) {
 		}
 	}
 }
+
+// A job that something other than resources keeps back, as the limit of its array, loses its promise: it is not kept for it.
+func TestBlockedLosesPromise(t *testing.T) {
+	s := cluster(1, 4, 0)
+	s.run(9, 0, 4, 0, 60000)
+	s.promise(s.class("a", job.Spec{NTasks: 4}, job.Extra{}, 1, 1), 1, 60000, "n1", 4)
+	s.Promised[0].Blocked = job.ReasonArrayLimit
+	w := s.Promised[0].Waiting
+	s.Classes[0].Waiting = func(yield func(Waiting) bool) { yield(w) }
+	if d := Plan(s, 0, Policy{Promises: 10}); len(d.Promises) != 1 || d.Promises[0].JobID != 1 || d.Promises[0].Promise != nil {
+		t.Errorf("%+v", d.Promises)
+	}
+}

@@ -136,11 +136,30 @@ func (r *round) makeRoom(l *lane, before int64) bool {
 		return false
 	}
 	p := r.newPush(before)
-	if !p.add(l, limit) || len(p.victims) == 0 || !p.sooner() {
+	if !p.add(l, limit) || len(p.victims) == 0 || !p.sooner() || r.elsewhere(l) || !p.keep() {
 		return false
 	}
 	p.carryOut()
 	return true
+}
+
+// elsewhere tells whether the lane's best job fits now in another partition that it asks for: nobody has to make room there.
+func (r *round) elsewhere(l *lane) bool {
+	for _, part := range r.partitionsOf(l.c.Spec) {
+		o := &lane{class: l.class, c: l.c, part: part, extra: l.extra, head: l.head, late: true, looked: true}
+		if part == l.part {
+			continue
+		}
+		if _, ok := r.shut(part, l.c.Spec); !ok || !r.ready(o) {
+			continue
+		}
+		if limit, ok := r.limit(o); ok && r.prepare(o, limit) == started && !o.fit.hopeless() {
+			if picks, _ := r.choose(o, limit); picks != nil {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // mayPush tells whether room may be made for a lane's best job in this round.
@@ -170,6 +189,7 @@ type pushed struct {
 	by    uint32 // the job named for each victim
 	picks []place.Pick
 	given []job.NodeAlloc
+	h     *hold
 }
 
 func (r *round) newPush(before int64) *push {
@@ -195,7 +215,7 @@ func (p *push) add(l *lane, limit int64) bool {
 	}
 	r.charge(l, len(l.fit.order)+len(victims))
 	found, picks := preempt.Find(preempt.Input{Shape: l.fit.shape, Candidates: r.upOnly(l), Rooms: p.rooms,
-		Fit: r.fitFor(l, endAfter(r.now+1+longest, limit)), Victims: victims, Now: r.now,
+		Fit: r.fitFor(l, endAfter(r.now+1+longest+r.s.KillWait, limit)), Victims: victims, Now: r.now,
 		MinExemptPriority: r.pol.Preempt.MinExempt, YoungestFirst: r.pol.Preempt.Youngest})
 	if picks == nil {
 		return false
@@ -211,7 +231,7 @@ func (p *push) add(l *lane, limit int64) bool {
 		run, mode := runs[i], victims[i].Mode
 		p.victims, p.modes = append(p.victims, run), append(p.modes, mode)
 		if mode != EvictSuspend {
-			p.gone = max(p.gone, r.now+r.graceOf(run))
+			p.gone = max(p.gone, r.now+r.graceOf(run)+r.s.KillWait)
 		}
 		for a, n := range victims[i].Nodes {
 			back := run.Allocs[a]
@@ -259,8 +279,33 @@ func (p *push) sooner() bool {
 	return h == nil
 }
 
-// carryOut adds the evictions to the plan and keeps their room for the jobs. That is told to the state as a promise, so that
-// whatever comes first when the victims are gone leaves it to them.
+// keep keeps the room for the jobs. It is false, and nothing is kept, when a limit will be in their way.
+func (p *push) keep() bool {
+	r := p.r
+	for i := range p.mine {
+		x := &p.mine[i]
+		l := x.l
+		x.h = &hold{job: l.head.JobID, part: l.part, at: p.gone, end: endAfter(p.gone, x.limit), since: p.gone, by: l.tenant(),
+			licenses: l.extra.Licenses, promised: r.pol.Promises > 0 || l.extra.Deadline > 0, wide: l.extra.Deadline > 0}
+		for k := range x.picks {
+			x.h.nodes, x.h.allocs = append(x.h.nodes, x.picks[k].Node), append(x.h.allocs, x.given[k])
+		}
+		r.keep(r.counted(l, x.h, x.limit))
+	}
+	for i := range p.mine {
+		if v, ok := r.mayKeep(p.mine[i].l, p.mine[i].h); !ok {
+			for k := range p.mine {
+				r.release(p.mine[k].h)
+			}
+			r.note(p.mine[i].l, v)
+			return false
+		}
+	}
+	return true
+}
+
+// carryOut adds the evictions to the plan. The start that is kept is told to the state as a promise, so that whatever comes
+// first when the victims are gone leaves their room to the jobs.
 func (p *push) carryOut() {
 	r := p.r
 	r.pushed++
@@ -274,23 +319,17 @@ func (p *push) carryOut() {
 	}
 	for _, x := range p.mine {
 		l := x.l
-		h := &hold{job: l.head.JobID, part: l.part, at: p.gone, end: endAfter(p.gone, x.limit), since: p.gone, by: l.tenant(),
-			licenses: l.extra.Licenses, promised: r.pol.Promises > 0 || l.extra.Deadline > 0, wide: l.extra.Deadline > 0}
-		for i, k := range x.picks {
-			h.nodes, h.allocs = append(h.nodes, k.Node), append(h.allocs, x.given[i])
-		}
-		r.keep(r.counted(l, h, x.limit))
 		part := &r.parts[l.part]
-		if !h.wide {
+		if !x.h.wide {
 			part.promises++
 		}
 		if part.blocked == 0 {
 			part.blocked = l.head.JobID
 		}
-		r.tell(l, h)
+		r.tell(l, x.h)
 		v := verdict{rank: rankResources, reason: job.ReasonResources, detail: plural(len(p.victims), "job") + " of lower standing " +
 			verb(len(p.victims), "makes", "make") + " room for it"}
-		r.told(&v, h)
+		r.told(&v, x.h)
 		r.note(l, v)
 	}
 	p.shut()

@@ -43,6 +43,21 @@ func TestReservationKeepsOthersOut(t *testing.T) {
 	}
 }
 
+func TestShortenedForReservation(t *testing.T) {
+	s := cluster(1, 4, 0)
+	s.Reservations = []*partitions.Reservation{reservation("maint", hour, 2*hour, "amy", "n1")}
+	s.class("a", job.Spec{}, job.Extra{}, 120, 1).TimeMin = 10 * 60000
+	d := Plan(s, 0, Policy{})
+	if len(d.Starts) != 1 || d.Starts[0].TimeLimit != hour-logDelay {
+		t.Errorf("%+v: it has to end before the reservation also when the plan takes a moment", d.Starts)
+	}
+	s.Reservations = []*partitions.Reservation{reservation("mine", 0, hour, "bob", "n1")}
+	s.Classes[0].Extra = &job.Extra{Reservations: []string{"mine"}}
+	if d = Plan(s, 0, Policy{}); len(d.Starts) != 1 || d.Starts[0].TimeLimit != hour-logDelay {
+		t.Errorf("%+v: it has to end with its reservation", d.Starts)
+	}
+}
+
 func TestJobInReservation(t *testing.T) {
 	s := cluster(2, 4, 0)
 	s.Reservations = []*partitions.Reservation{reservation("mine", hour, 3*hour, "bob", "n2")}

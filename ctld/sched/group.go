@@ -35,6 +35,10 @@ func (r *round) gather(q *lanes, l *lane) {
 		q.advance(l) // it came up in another partition
 		return
 	}
+	if own := r.held[l.head.JobID]; len(own) > 0 && own[0].part != l.part {
+		q.advance(l) // it starts where it was promised to
+		return
+	}
 	heap.Pop(q)
 	g.lanes = append(g.lanes, l)
 	if uint32(len(g.lanes)) < g.size {
@@ -67,6 +71,9 @@ func (r *round) together(g *group) bool {
 		}
 	}
 	got := r.placeAll(g)
+	if got != started && len(own) > 0 && own[0].due {
+		got = r.placeKeptAll(g, own, got)
+	}
 	if behind := r.yielding(own); len(behind) > 0 && (got == lacksResources || got == wouldDelay) {
 		for _, h := range behind {
 			r.release(h)
@@ -89,6 +96,25 @@ func (r *round) together(g *group) bool {
 		}
 	}
 	return false
+}
+
+// placeKeptAll starts the components, whose time has come, on the nodes that were kept for them.
+func (r *round) placeKeptAll(g *group, own []*hold, otherwise outcome) outcome {
+	for _, l := range g.lanes {
+		for _, h := range own {
+			if h.job == l.head.JobID {
+				l.slot, l.kept, l.strict = h.end, h.nodes, true
+			}
+		}
+	}
+	got := r.placeAll(g)
+	for _, l := range g.lanes {
+		l.slot, l.kept, l.strict = 0, nil, false
+	}
+	if got == started {
+		return started
+	}
+	return otherwise
 }
 
 // placeAll places each component, or none.
@@ -262,7 +288,7 @@ func (r *round) makeRoomTogether(g *group) bool {
 			return false
 		}
 	}
-	if len(p.victims) == 0 || !p.sooner() {
+	if len(p.victims) == 0 || !p.sooner() || !p.keep() {
 		return false
 	}
 	p.carryOut()
@@ -275,6 +301,7 @@ const maxRounds = 64
 // common finds and keeps a start at which all components fit; nil when none was found.
 func (r *round) common(g *group) []*hold {
 	from := r.now
+	told := r.pol.Promises > 0 || slices.ContainsFunc(g.lanes, func(l *lane) bool { return l.extra.Deadline > 0 })
 	for range maxRounds {
 		var kept []*hold
 		late := from
@@ -291,7 +318,7 @@ func (r *round) common(g *group) []*hold {
 				break
 			}
 			h := r.reserve(l, at, limit, picks)
-			h.promised = (r.pol.Promises > 0 || l.extra.Deadline > 0) && at < never
+			h.promised = told && at < never
 			r.keep(h)
 			kept = append(kept, h)
 		}

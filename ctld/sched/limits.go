@@ -12,12 +12,13 @@ import (
 
 // overlay is what is used at the snapshot's moment and by this round's starts.
 type overlay struct {
-	base partitions.Lookup
-	more map[partitions.Entity]partitions.Use
+	base  partitions.Lookup
+	rules *partitions.Rules
+	more  map[partitions.Entity]partitions.Use
 }
 
-func newOverlay(base partitions.Lookup) *overlay {
-	return &overlay{base: base, more: map[partitions.Entity]partitions.Use{}}
+func newOverlay(base partitions.Lookup, rules *partitions.Rules) *overlay {
+	return &overlay{base: base, rules: rules, more: map[partitions.Entity]partitions.Use{}}
 }
 
 // Use gives what an entity's jobs hold, this round's starts included.
@@ -27,10 +28,14 @@ func (o *overlay) Use(e partitions.Entity) partitions.Use {
 			return u
 		}
 	}
-	if o.base == nil {
-		return partitions.Use{}
+	var u partitions.Use
+	if o.base != nil {
+		u = o.base.Use(e)
 	}
-	return o.base.Use(e)
+	if u.Nodes == nil && o.rules.CountsNodes(e) { // nothing of it runs
+		u.Nodes = partitions.NewNodeCount()
+	}
+	return u
 }
 
 // Usage gives what an entity has used, decayed.
@@ -85,7 +90,7 @@ func (r *round) underLimits(l *lane, claim *partitions.Claim, end int64) (verdic
 	}
 	w, kept := l.chain.MayStart(r.limits, claim, r.now), ""
 	if w == nil && len(r.pledged) > 0 {
-		o := newOverlay(r.limits)
+		o := newOverlay(r.limits, r.s.Rules)
 		for _, h := range r.pledged {
 			if h.job != l.head.JobID && h.at < end && shareLimits(h.chain, l.chain) {
 				o.plus(h.chain, h.claim)

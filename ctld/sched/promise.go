@@ -15,7 +15,11 @@ func (r *round) keepPromises() {
 	list := make([]*Promised, 0, len(r.s.Promised))
 	for i := range r.s.Promised {
 		w := &r.s.Promised[i]
-		if w.Promise != nil && !w.Held && w.Blocked == "" {
+		switch {
+		case w.Promise == nil:
+		case w.Held, w.Blocked != "": // others are promised starts there, with which it would be at odds when it is free again
+			r.broken[w.JobID] = w
+		default:
 			list = append(list, w)
 		}
 	}
@@ -282,6 +286,7 @@ func (r *round) promise(l *lane, h *hold) {
 // tell puts the start that is kept for the lane's best job into the plan.
 func (r *round) tell(l *lane, h *hold) {
 	limit, _ := r.limit(l)
+	r.wakeAt(h.at)
 	delete(r.broken, l.head.JobID)
 	r.out.Promises = append(r.out.Promises, PromiseChange{JobID: l.head.JobID, Revision: l.head.Revision,
 		Promise: &Promise{Start: h.at, Partition: r.s.Partitions[h.part].Name, Nodes: h.allocs, Limit: limit}})
@@ -465,8 +470,10 @@ func (r *round) lead(l *lane) bool {
 	}
 	if !r.pol.StickyHead && !h.due {
 		if sooner := r.book(l, h.at); sooner != nil && sooner.at < h.at {
-			h = sooner
-			r.promise(l, h)
+			if _, ok := r.mayKeep(l, sooner); ok {
+				h = sooner
+				r.promise(l, h)
+			}
 		}
 	}
 	r.keep(h)

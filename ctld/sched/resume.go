@@ -36,18 +36,22 @@ func (r *round) goOnTogether(ready []*Running, first *Running) {
 		gang = slices.DeleteFunc(slices.Clone(ready), func(o *Running) bool { return o.Het != first.Het })
 	}
 	whole := !slices.ContainsFunc(r.resumes, func(o *Running) bool { return first.Het != 0 && o.Het == first.Het })
+	taken := false // the job for which it was suspended has not begun: the CPUs are kept for that one
 	for _, run := range gang {
-		whole = whole && len(r.held[run.By]) == 0 // the job for which it was suspended has begun
+		taken = taken || len(r.held[run.By]) > 0
 		for a := range run.Allocs {
 			whole = whole && r.freeOf(&run.Allocs[a]) == len(run.Allocs[a].CPUIDs) && r.roomFor(run, a)
 		}
 	}
 	for _, run := range gang {
-		rest := slices.Clone(run.Allocs)
+		rest := make([]job.NodeAlloc, len(run.Allocs))
 		for a := range run.Allocs {
-			rest[a] = job.NodeAlloc{Node: run.Allocs[a].Node, CPUs: run.Allocs[a].CPUs - r.takeBack(&run.Allocs[a])}
+			rest[a] = job.NodeAlloc{Node: run.Allocs[a].Node, CPUs: run.Allocs[a].CPUs}
+			if !taken {
+				rest[a].CPUs -= r.takeBack(&run.Allocs[a])
+			}
 		}
-		if whole {
+		if whole && !taken {
 			r.out.Evicts = append(r.out.Evicts, Evict{JobID: run.JobID, Run: run.Run, How: EvictResume, By: run.By})
 			continue
 		}

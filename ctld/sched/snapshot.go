@@ -38,6 +38,7 @@ type Snapshot struct {
 	Priority     *priority.Params          // nil: Waiting.Priority ranks, as states below the scheduler's level have it
 	Cluster      priority.Cluster
 	Shares       func(assoc uint32) float64 // fair-share factor of an association; nil = all 1
+	KillWait     int64                      // how long after its end or its grace a run is gone at the latest
 	MaxTRES      bool                       // PriorityFlags=MAX_TRES: of what a node has the dearest is billed, not the sum
 	MaxTRESGres  bool                       // PriorityFlags=MAX_TRES_GRES: the dearest of CPUs, memory and node, and all generic resources
 }

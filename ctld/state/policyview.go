@@ -123,7 +123,7 @@ func (t *tables) schedPolicy(c *schedCache, fixed *fixedView, s *sched.Snapshot)
 		return
 	}
 	s.Priority, s.Reservations = fixed.params, t.Reservations()
-	s.MaxTRES, s.MaxTRESGres = t.maxTRES, t.maxTRESGres
+	s.MaxTRES, s.MaxTRESGres, s.KillWait = t.maxTRES, t.maxTRESGres, t.cfg.KillWait
 	for _, l := range t.licenses {
 		s.Licenses = append(s.Licenses, sched.License{Name: l.name, Total: l.total})
 	}
