@@ -96,9 +96,13 @@ func TestEvict(t *testing.T) {
 		w.is(id, job.Preempted)
 	})
 	t.Run("requeue", func(t *testing.T) {
-		id := w.run(job.Spec{})
+		id := w.run(job.Spec{TimeLimit: 3600_000})
 		evict(id, sched.EvictRequeue, 0)
 		w.is(id, job.Pending, "COMPLETING", "REQUEUED")
+		v := w.s.View()
+		if runs := v.Sched().Running; len(runs) != 1 || !runs[0].Evicting || runs[0].End != w.now+v.Config().KillWait {
+			t.Fatalf("the planner is told that it will be gone at %d, it is %d", runs[0].End, w.now)
+		}
 		w.report(id)
 		if j := w.is(id, job.Pending); j.Run != 1 || j.PreemptAt != 0 || j.Restarts != 1 {
 			t.Fatalf("%+v", j)

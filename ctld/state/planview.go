@@ -200,7 +200,12 @@ func (t *tables) schedRun(a *activeRun, key formKey) *sched.Running {
 	}
 	switch {
 	case j.Flags&job.Completing != 0:
-		r.Evicting, r.End = true, max(j.End, j.KillAt)+t.cfg.KillWait
+		if r.Evicting = true; j.State.Ended() || j.KillAt == 0 {
+			r.End = max(j.End, j.KillAt)
+		} else {
+			r.End = j.KillAt // of one that is queued again End is still that of its limit
+		}
+		r.End += t.cfg.KillWait
 	case j.GraceEnd > 0 && isRunning(j):
 		r.Evicting = true
 		if gone := j.GraceEnd + t.cfg.KillWait; r.End == 0 || gone < r.End {
