@@ -85,3 +85,13 @@ func TestBlockedLosesPromise(t *testing.T) {
 		t.Errorf("%+v", d.Promises)
 	}
 }
+
+// A start that is so late that it reaches into the next one still comes first: nothing stays idle until then.
+func TestLateGoesBeforeNext(t *testing.T) {
+	s := cluster(1, 4, 0)
+	s.promise(s.class("a", job.Spec{NTasks: 4}, job.Extra{}, 10, 1), 1, 60000, "n1", 4)
+	s.promise(s.class("b", job.Spec{NTasks: 4}, job.Extra{}, 10, 2), 2, 32*60000, "n1", 4)
+	if got := show(Plan(s, 30*60000, Policy{Promises: 10})); got != "1@n1:4/4" {
+		t.Errorf("starts %q", got)
+	}
+}
