@@ -138,24 +138,43 @@ func (r *round) shortage(l *lane) string {
 	limit, _ := r.limit(l)
 	text := "needs " + l.fit.shape.Needs() + "; "
 	t := r.tally(l, limit)
-	have := "have the CPUs"
-	if l.fit.shape.Exclusive() {
-		have = "are empty"
+	if t.all >= max(l.fit.least, 1) && !l.fit.hopeless() {
+		if why := r.behindWhom(l); why != "" {
+			return text + why
+		}
 	}
-	text += count(t.cpus, have)
+	var parts []string
+	have := "have the CPUs"
 	switch {
-	case t.cpus == 0 || t.cpus == t.all:
-	case t.mem == 0:
-		text += ", none has the memory free"
-	case t.gres != "" && t.all == 0:
-		text += ", none has a free " + t.gres
-	default:
-		text += ", " + number(t.all) + " of them all of it"
+	case l.fit.shape.Exclusive():
+		have = "are empty"
+	case t.cpus == 0 && t.users > 0:
+		parts = append(parts, count(t.users, "have jobs of other users"))
+	}
+	if len(parts) == 0 && t.nodes > 0 {
+		text := count(t.cpus, have) + t.rest()
+		if t.reserved > 0 {
+			text = strings.Replace(text, "no node", "no other node", 1)
+		}
+		parts = append(parts, text)
 	}
 	if t.reserved > 0 {
-		text += "; " + plural(t.reserved, "node") + " reserved by " + few(t.by)
+		parts = append(parts, plural(t.reserved, "node")+" reserved by "+few(t.by))
 	}
-	return text
+	return text + strings.Join(parts, "; ")
+}
+
+// rest is what the nodes that have the CPUs lack besides.
+func (t *tally) rest() string {
+	switch {
+	case t.cpus == 0 || t.cpus == t.all:
+		return ""
+	case t.mem == 0:
+		return ", none has the memory free"
+	case t.gres != "" && t.all == 0:
+		return ", none has a free " + t.gres
+	}
+	return ", " + number(t.all) + " of them all of it"
 }
 
 // lacks is the verdict on a lane's best job that waits for what is in use.
@@ -170,7 +189,7 @@ func (r *round) lacks(l *lane) verdict {
 // tally counts what nodes have for a lane.
 type tally struct {
 	cpus, mem, all, reserved int
-	down                     int
+	nodes, users             int // that come into question; of which somebody else's jobs keep it
 	by                       []string
 	gres                     string
 }
@@ -189,7 +208,6 @@ func (r *round) tally(l *lane, limit int64) tally {
 			continue
 		}
 		if !node.Up {
-			t.down++
 			continue
 		}
 		if name := r.blocker(l.access, n, to); name != "" {
@@ -198,12 +216,14 @@ func (r *round) tally(l *lane, limit int64) tally {
 			}
 			continue
 		}
+		t.nodes++
 		if l.fit.fits[n] > 0 {
 			t.cpus, t.mem, t.all = t.cpus+1, t.mem+1, t.all+1
 			continue
 		}
 		lack := r.p.lacking(l.fit, n)
 		if lack&(place.LackCPUs|place.LackEmpty|place.LackUser) != 0 {
+			t.users += boolInt(lack&place.LackUser != 0)
 			continue
 		}
 		t.cpus++

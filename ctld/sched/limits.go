@@ -89,7 +89,7 @@ func (r *round) underLimits(l *lane, claim *partitions.Claim, end int64) (verdic
 		return verdict{}, true
 	}
 	w, kept := l.chain.MayStart(r.limits, claim, r.now), ""
-	if w == nil && len(r.pledged) > 0 {
+	if w == nil && len(r.pledged) > 0 && !r.due[l.head.JobID] { // what is due was counted beside the others when it was promised
 		o := newOverlay(r.limits, r.s.Rules)
 		for _, h := range r.pledged {
 			if h.job != l.head.JobID && h.at < end && shareLimits(h.chain, l.chain) {

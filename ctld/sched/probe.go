@@ -257,14 +257,15 @@ func (r *round) own(a *Answer, w *Waiting) *Answer {
 func (r *round) lacking(l *lane, a *Answer) {
 	limit, _ := r.limit(l)
 	to := endAfter(r.now, limit)
-	counts := map[place.Lack]int{}
+	var counts [len(lackWords)]int
 	down, reserved, jobs := 0, map[string]int{}, map[uint32]int{}
-	all := r.p.order[l.part]
-	for _, n := range all {
+	for _, n := range r.p.order[l.part] {
 		node := r.s.Nodes[n]
-		lack := l.fit.shape.Lacks(n, node, &r.p.rooms[n])
-		for bit := place.LackCPUs; bit <= place.LackSize; bit <<= 1 {
-			counts[bit] += boolInt(lack&bit != 0)
+		if node.Up {
+			cause := causeOf(l.fit.shape, l.fit.shape.Lacks(n, node, &r.p.rooms[n]))
+			for i := range lackWords {
+				counts[i] += boolInt(cause&lackWords[i].bit != 0)
+			}
 		}
 		down += boolInt(!node.Up)
 		if name := r.blocker(l.access, n, to); name != "" {
@@ -276,15 +277,9 @@ func (r *round) lacking(l *lane, a *Answer) {
 			}
 		}
 	}
-	words := []struct {
-		bit  place.Lack
-		word string
-	}{{place.LackCPUs, "CPUs"}, {place.LackMem, "memory"}, {place.LackGres, "generic resources"}, {place.LackEmpty, "an empty node"},
-		{place.LackUser, "a node without other users"}, {place.LackFeatures, "features"}, {place.LackTmp, "temporary disk"},
-		{place.LackCores, "sockets, cores or threads"}, {place.LackAllowed, "being named"}, {place.LackSize, "size"}}
-	for _, x := range words {
-		if n := counts[x.bit]; n > 0 {
-			a.Lacks = append(a.Lacks, x.word+" on "+plural(n, "node"))
+	for i, n := range counts {
+		if n > 0 {
+			a.Lacks = append(a.Lacks, r.lackText(l, i, n))
 		}
 	}
 	if down > 0 {
@@ -305,6 +300,50 @@ func (r *round) lacking(l *lane, a *Answer) {
 	}
 }
 
+// lackWords are the things that a node can lack, in the order in which they are told.
+var lackWords = [...]struct {
+	bit  place.Lack
+	word string
+}{{place.LackCPUs, "free CPUs"}, {place.LackMem, "free memory"}, {place.LackGres, "free generic resources"}, {place.LackEmpty, ""}, {place.LackUser, ""},
+	{place.LackFeatures, "the features asked for"}, {place.LackTmp, "temporary disk"},
+	{place.LackCores, "the sockets, cores or threads asked for"}, {place.LackSize, ""}}
+
+// causeOf leaves of what a node lacks that which matters: what it can never have before what is in use, and what follows from
+// something else not at all.
+func causeOf(s *place.Shape, lack place.Lack) place.Lack {
+	const lasting = place.LackFeatures | place.LackTmp | place.LackCores | place.LackSize
+	switch {
+	case lack&place.LackAllowed != 0: // the job does not want it
+		return 0
+	case lack&lasting&^place.LackSize != 0:
+		return lack & lasting &^ place.LackSize
+	case lack&place.LackSize != 0:
+		return place.LackSize
+	case lack&place.LackEmpty != 0:
+		return place.LackEmpty
+	case lack&place.LackCPUs != 0 && s.Least().Mem == 0: // memory goes with CPUs
+		return lack &^ place.LackMem
+	}
+	return lack
+}
+
+// lackText says what is lacking on n nodes, a resource by its name.
+func (r *round) lackText(l *lane, i, n int) string {
+	switch lackWords[i].bit {
+	case place.LackEmpty:
+		return "an empty node: " + plural(n, "node") + verb(n, " is", " are") + " in use"
+	case place.LackUser:
+		return "a node without other users: " + plural(n, "node") + verb(n, " has", " have") + " jobs of theirs"
+	case place.LackSize:
+		return "a node that is large enough: " + plural(n, "node") + verb(n, " is", " are") + " too small even when empty"
+	case place.LackGres:
+		if list := l.fit.shape.Least().Gres; len(list) == 1 {
+			return "a free " + list[0].Name + " on " + plural(n, "node")
+		}
+	}
+	return lackWords[i].word + " on " + plural(n, "node")
+}
+
 func sortedKeys(m map[uint32]int) []uint32 {
 	keys := make([]uint32, 0, len(m))
 	for k := range m {
@@ -319,7 +358,7 @@ const minUseful = 60_000
 
 // advise says with what limit the job could start now.
 func (r *round) advise(l *lane, limit int64, a *Answer) {
-	if shorter := r.squeeze(l, limit, minUseful); shorter > 0 {
+	if shorter := r.squeeze(l, limit, minUseful) / minUseful * minUseful; shorter > 0 { // whole minutes: it will be asked a little later
 		a.Advice = append(a.Advice, "with a time limit of at most "+minutes(shorter)+" it could start now")
 	}
 }

@@ -39,6 +39,7 @@ func (r *round) keepPromises() {
 			r.broken[w.JobID] = w
 			continue
 		}
+		r.due[w.JobID] = h.due
 		r.keep(h)
 		if !h.wide {
 			r.parts[h.part].promises++
@@ -374,14 +375,14 @@ func (r *round) beginPromised(l *lane) bool {
 	return true
 }
 
-// yielding are the holds for other jobs that are due, but were promised a later start than the first of own, on its nodes
+// yielding are the holds for other jobs that were promised a later start than the first of own, which is due, on its nodes
 // or of its licenses: it goes before them. Else the starts of jobs that are late would keep each other waiting.
 func (r *round) yielding(own []*hold) (list []*hold) {
 	if len(own) == 0 || !own[0].due {
 		return nil
 	}
 	after := func(h *hold) bool {
-		return h.due && (h.since > own[0].since || h.since == own[0].since && h.job > own[0].job)
+		return h.since > own[0].since || h.since == own[0].since && h.job > own[0].job
 	}
 	mine := func(h *hold) bool {
 		return slices.ContainsFunc(own, func(o *hold) bool { return o == h || o.job == h.job })

@@ -63,6 +63,7 @@ type round struct {
 	dealt   map[uint32]bool           // jobs with a promise that were looked at by themselves
 	taken   map[string]map[uint32]int // what they have started, by class
 	broken  map[uint32]*Promised      // promises that do not stand any more
+	due     map[uint32]bool           // jobs whose promised start has come
 	pledged []*hold                   // starts that are kept for jobs that limits hold for
 	ask     *asked                    // nil: nothing is asked
 }
@@ -82,7 +83,7 @@ func newRound(p *Planner, s *Snapshot, now int64, pol Policy) *round {
 		held: map[uint32][]*hold{},
 		cpus: map[int][]bool{}, gres: map[int][][]bool{}, parts: make([]partRound, len(s.Partitions)), verdict: make([]verdict, len(s.Classes)),
 		groups: map[uint32]*group{}, victims: map[uint32]bool{}, awaited: map[uint32]bool{},
-		dealt: map[uint32]bool{}, taken: map[string]map[uint32]int{}, broken: map[uint32]*Promised{},
+		dealt: map[uint32]bool{}, taken: map[string]map[uint32]int{}, broken: map[uint32]*Promised{}, due: map[uint32]bool{},
 	}
 	r.holds, r.blocks, r.started = p.scratch.lists(len(s.Nodes))
 	r.out.Base = s.Version
