@@ -30,13 +30,32 @@ func batch(t fataler, from, n int) []byte {
 	return entry(t, 5000, cmds...)
 }
 
+// configured is a machine at a feature level with a configuration.
+func configured(t fataler, level uint32) *fsm.FSM {
+	f := fsm.New(state.New())
+	cmds := []*logpb.Command{config()}
+	if level > 0 {
+		cmds = append(cmds, &logpb.Command{Of: &logpb.Command_RaiseFeature{RaiseFeature: &logpb.RaiseFeature{Level: level}}})
+	}
+	if _, err := f.ApplyEntry(1, entry(t, 1000, cmds...)); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// benchLevels are the feature levels that are measured: that of the first release, and the scheduler's.
+var benchLevels = []uint32{0, state.FeatureSched}
+
 // BenchmarkApplySubmits applies entries of 256 submissions and asks for a view after each; ns/op is of one submission.
 func BenchmarkApplySubmits(b *testing.B) {
-	const size = 256
-	f := fsm.New(state.New())
-	if _, err := f.ApplyEntry(1, entry(b, 1000, config())); err != nil {
-		b.Fatal(err)
+	for _, level := range benchLevels {
+		b.Run(fmt.Sprint("level=", level), func(b *testing.B) { benchSubmits(b, level) })
 	}
+}
+
+func benchSubmits(b *testing.B, level uint32) {
+	const size = 256
+	f := configured(b, level)
 	const prepared = 400
 	entries := make([][]byte, prepared)
 	for i := range entries {
@@ -49,10 +68,7 @@ func BenchmarkApplySubmits(b *testing.B) {
 		i := n / size
 		if i%prepared == 0 && i > 0 {
 			b.StopTimer()
-			f = fsm.New(state.New())
-			if _, err := f.ApplyEntry(1, entry(b, 1000, config())); err != nil {
-				b.Fatal(err)
-			}
+			f = configured(b, level)
 			b.StartTimer()
 		}
 		if _, err := f.ApplyEntry(uint64(i+2), entries[i%prepared]); err != nil {
@@ -66,11 +82,14 @@ func BenchmarkApplySubmits(b *testing.B) {
 const maxPendingBytes = 2 << 10
 
 func TestMemoryOfPendingJobs(t *testing.T) {
-	const jobs, size = 100_000, 250
-	f := fsm.New(state.New())
-	if _, err := f.ApplyEntry(1, entry(t, 1000, config())); err != nil {
-		t.Fatal(err)
+	for _, level := range benchLevels {
+		t.Run(fmt.Sprint("level=", level), func(t *testing.T) { memoryOfPending(t, level) })
 	}
+}
+
+func memoryOfPending(t *testing.T, level uint32) {
+	const jobs, size = 100_000, 250
+	f := configured(t, level)
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
