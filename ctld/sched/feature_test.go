@@ -201,3 +201,17 @@ func TestProbe(t *testing.T) {
 		t.Error("a job that fits can never run")
 	}
 }
+
+// An array that may run in two partitions and whose time has come starts its first task once.
+func TestPromisedTaskStartsOnce(t *testing.T) {
+	s := cluster(2, 4, 0)
+	s.Partitions = append(s.Partitions, &Partition{Name: "q", Up: true, Nodes: []int{0, 1}, MaxTime: job.Unlimited})
+	c := s.class("a", job.Spec{NTasks: 4, Partition: "p,q"}, job.Extra{}, 60, 1)
+	w := Waiting{JobID: 1, Submit: 1, Limit: -1, Tasks: job.NewSet(0, 1), Promise: &Promise{Start: 1000, Partition: "p", Limit: hour,
+		Nodes: []job.NodeAlloc{{Node: "n1", CPUs: 4, Mem: 4 << 30, Tasks: 4}}}}
+	c.Waiting = func(yield func(Waiting) bool) { yield(w) }
+	s.Promised = []Promised{{Class: "a", Waiting: w}}
+	if got := show(Plan(s, 1000, Policy{Promises: 3})); got != "1.0@n1:4/4 1.1@n2:4/4" {
+		t.Error(got)
+	}
+}

@@ -289,6 +289,9 @@ func (l *lane) spent() bool {
 	return n >= l.head.Tasks.Len() || l.head.Limit >= 0 && n >= l.head.Limit
 }
 
+// begun tells whether something of the lane's best job has started in this round: what was promised to it is used up.
+func (l *lane) begun() bool { return l.taken[l.head.JobID] > 0 }
+
 // advance goes on to the next job of l, which must be the best lane: this one was dealt with.
 func (q *lanes) advance(l *lane) {
 	if q.r.next(l) {

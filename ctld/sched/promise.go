@@ -311,7 +311,7 @@ func (r *round) leaders() {
 	for _, l := range list {
 		r.resume(l)
 		switch {
-		case l.spent() || r.parts[l.part].stopped:
+		case l.begun() || r.parts[l.part].stopped:
 		case led[l.part]:
 			rest = append(rest, l)
 		case !r.beginPromised(l):
@@ -320,7 +320,7 @@ func (r *round) leaders() {
 	}
 	slices.SortStableFunc(rest, r.behindOrder)
 	for _, l := range rest {
-		if !l.spent() && !r.beginPromised(l) {
+		if !l.begun() && !r.beginPromised(l) {
 			r.keepsWaiting(l)
 		}
 	}
