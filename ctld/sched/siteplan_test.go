@@ -107,7 +107,7 @@ func (s *site) take(d *Decision, late bool) {
 			s.t.Fatalf("job %d does not wait", st.JobID)
 		}
 		j := s.jobs[at]
-		if j.Begin > s.now || j.Blocked != "" || st.TimeLimit != j.time || (j.Tasks == nil) != (st.Task < 0) {
+		if j.Begin > s.now || j.Blocked != "" || st.TimeLimit != j.time || (j.Tasks == nil) != (st.Task < 0) || j.Tasks != nil && !j.Tasks.Contains(uint32(st.Task)) {
 			s.t.Fatalf("job %d may not start: %+v", st.JobID, j.Waiting)
 		}
 		if first, ok := s.promised[st.JobID]; ok && s.now > first && !late {
