@@ -163,19 +163,19 @@ type Config struct {
 	PreemptMode []string `conf:"PreemptMode,list,OFF,reload"`
 	// How long a job runs before it may have to make room.
 	PreemptExemptTime int64 `conf:"PreemptExemptTime,timelimit,0,reload"`
-	// Comma list of youngest_first (of equal cost, the job that started last makes room first), send_user_signal
-	// (a job's --signal is sent when it is chosen), min_exempt_priority=N.
+	// Comma list of youngest_first (of equal cost, the job that started last makes room first),
+	// min_exempt_priority=N (jobs of this priority or more make no room).
 	PreemptParameters []string `conf:"PreemptParameters,list,,reload"`
 	// Comma list of options for the scheduler: promises=N (waiting jobs of a partition whose start is promised;
 	// 32 by default; 0 = open mode, the first one's is reserved and only estimated), backfill=priority|shortest|off (which jobs
 	// go ahead), estimates=user|corrected (by what the user's last jobs took; for the order only),
 	// starvation=TIME (policy expansion: a job that waited so long goes first), bf_window=MIN, bf_max_job_test=N,
 	// max_sched_work=N and partition_sched_work=N (bounds of one round, in nodes looked at; 0 = none),
-	// bf_max_job_user=N, requeue_delay, kill_invalid_depend.
+	// bf_max_job_user=N, sched_max_job_start=N, max_preempting_jobs=N, assoc_limit_stop, kill_invalid_depend.
 	SchedulerParameters []string `conf:"SchedulerParameters,list,,reload"`
 	// Licenses of the cluster: matlab:10,ansys:4.
 	Licenses []string `conf:"Licenses,list,,reload"`
-	// Comma list of kill_invalid_depend, disable_remote_singleton, max_depend_depth=N.
+	// Comma list of kill_invalid_depend (a job whose dependency can never be met is cancelled).
 	DependencyParameters []string `conf:"DependencyParameters,list,,reload"`
 	// How nodes are connected: topology/flat, or topology/tree or topology/block with SwitchName or BlockName
 	// lines, here or in topology.conf beside this file.

@@ -6,11 +6,18 @@ import (
 	"strings"
 )
 
-// Words that lists of the scheduler's keys may hold, lower case. From slurm.conf(5); those without an effect here
-// are taken from a site's file without a word.
+// Words that lists of the scheduler's keys may hold, lower case. From slurm.conf(5).
 var (
 	priorityFlags = []string{"accrue_always", "calculate_running", "depth_oblivious", "no_fair_tree", "incr_only", "max_tres", "max_tres_gres",
 		"no_normal_all", "no_normal_assoc", "no_normal_part", "no_normal_qos", "no_normal_tres", "small_relative_to_time"}
+	// Words that are taken and noted as without an effect, and of lists with other words those that have one.
+	idleFlags      = []string{"calculate_running", "depth_oblivious", "incr_only"}
+	idleEnforce    = []string{"wckeys", "nojobs", "nosteps"}
+	idlePreempt    = []string{"gang", "priority"}
+	preemptOptions = []string{"youngest_first", "min_exempt_priority"}
+	dependOptions  = []string{"kill_invalid_depend"}
+	schedOptions   = []string{"promises", "backfill", "estimates", "starvation", "bf_window", "bf_max_job_test", "bf_max_job_user", "sched_max_job_start",
+		"max_sched_work", "work", "partition_sched_work", "partition_work", "max_preempting_jobs", "assoc_limit_stop", "kill_invalid_depend"}
 	enforceWords = []string{"none", "associations", "limits", "qos", "safe", "wckeys", "nojobs", "nosteps", "all"}
 	preemptModes = []string{"off", "cancel", "requeue", "suspend", "gang", "within", "priority"}
 )
@@ -28,6 +35,12 @@ func (b *builder) scheduling() {
 	words("PriorityFlags", c.PriorityFlags, priorityFlags)
 	words("AccountingStorageEnforce", c.AccountingStorageEnforce, enforceWords)
 	words("PreemptMode", c.PreemptMode, preemptModes)
+	b.idle("PriorityFlags", c.PriorityFlags, func(w string) bool { return slices.Contains(idleFlags, w) })
+	b.idle("AccountingStorageEnforce", c.AccountingStorageEnforce, func(w string) bool { return slices.Contains(idleEnforce, w) })
+	b.idle("PreemptMode", c.PreemptMode, func(w string) bool { return slices.Contains(idlePreempt, w) })
+	b.idle("PreemptParameters", c.PreemptParameters, func(w string) bool { return !slices.Contains(preemptOptions, w) })
+	b.idle("DependencyParameters", c.DependencyParameters, func(w string) bool { return !slices.Contains(dependOptions, w) })
+	b.idle("SchedulerParameters", c.SchedulerParameters, func(w string) bool { return !slices.Contains(schedOptions, w) })
 	for i := range c.Partitions {
 		words("partition "+c.Partitions[i].Name+": PreemptMode", c.Partitions[i].PreemptMode, preemptModes)
 	}
@@ -55,5 +68,14 @@ func (b *builder) scheduling() {
 			b.r.problem(c.Source, 0, "Licenses: %s is named twice", name)
 		}
 		seen[name] = true
+	}
+}
+
+// idle notes words of a list that have no effect.
+func (b *builder) idle(key string, list []string, is func(word string) bool) {
+	for _, w := range list {
+		if name, _, _ := strings.Cut(strings.ToLower(w), "="); is(name) {
+			b.cfg.Ignored = append(b.cfg.Ignored, Note{b.cfg.Source, 0, key + "=" + clip(w) + " has no effect"})
+		}
 	}
 }

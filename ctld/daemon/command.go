@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/tensorgrid/tensorgrid/conf"
+	"github.com/tensorgrid/tensorgrid/ctld/leader"
 	"github.com/tensorgrid/tensorgrid/internal/authn"
 	"github.com/tensorgrid/tensorgrid/internal/version"
 )
@@ -177,7 +178,7 @@ func (f flags) conflicts(set *flag.FlagSet) error {
 // maxSkip leaves most of the job ids to jobs.
 const maxSkip = 1 << 28
 
-// loadConf is conf.Load with what only the packages of identity can tell: the check sums of wallets.
+// loadConf is conf.Load with what only other packages can tell: the check sums of wallets, and what the scheduler reads.
 func loadConf(path string) (*conf.Config, error) {
 	cfg, err := conf.Load(path)
 	if err != nil {
@@ -185,6 +186,9 @@ func loadConf(path string) (*conf.Config, error) {
 	}
 	if _, err := authn.ParseWallets(cfg.Wallets); err != nil {
 		return nil, conf.Problems{{File: cfg.Source, Text: err.Error()}}
+	}
+	if err := leader.CheckConfig(cfg); err != nil {
+		return nil, err
 	}
 	return cfg, nil
 }

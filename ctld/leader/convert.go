@@ -1,6 +1,7 @@
 package leader
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -101,7 +102,7 @@ func schedToLog(c *conf.Config) *logpb.ConfigSched {
 		MaxAgeMs: c.PriorityMaxAge, HalfLifeMs: c.PriorityDecayHalfLife, CalcPeriodMs: c.PriorityCalcPeriod,
 		FavorSmall: c.PriorityFavorSmall, PriorityFlags: c.PriorityFlags, UsageReset: c.PriorityUsageResetPeriod,
 		Dampening: c.FairShareDampeningFactor, Enforce: c.AccountingStorageEnforce,
-		PreemptType: strings.TrimPrefix(c.PreemptType, "preempt/"), PreemptMode: preemptMode(c.PreemptMode),
+		PreemptType: strings.TrimPrefix(c.PreemptType, "preempt/"), PreemptMode: clusterPreemptMode(c.PreemptMode),
 		PreemptExemptMs: max(c.PreemptExemptTime, 0), PreemptParameters: c.PreemptParameters, SchedulerParameters: c.SchedulerParameters,
 		Licenses: c.Licenses, DependencyParameters: c.DependencyParameters, Topology: strings.TrimPrefix(c.TopologyPlugin, "topology/"),
 	}
@@ -122,6 +123,15 @@ func schedToLog(c *conf.Config) *logpb.ConfigSched {
 		out.BlockSizes = append(out.BlockSizes, uint32(n))
 	}
 	return out
+}
+
+// clusterPreemptMode is the cluster's: what happens, and with WITHIN that jobs of one QOS may take from each other.
+func clusterPreemptMode(words []string) string {
+	mode := preemptMode(words)
+	if slices.ContainsFunc(words, func(w string) bool { return strings.EqualFold(w, "WITHIN") }) {
+		return mode + ",WITHIN"
+	}
+	return mode
 }
 
 // preemptMode is the one word of a list that says what happens; GANG, WITHIN and PRIORITY only qualify it.
