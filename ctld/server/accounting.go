@@ -36,6 +36,9 @@ func (s *Server) ChangeAccounting(ctx context.Context, req *ctldpb.ChangeAccount
 	if err := clauseBounds(req.Where, req.Set); err != nil {
 		return nil, err
 	}
+	if ref := s.otherCluster(clausesFromAPI(req.Where), clausesFromAPI(req.Set)); ref != nil {
+		return nil, refusalError(ref)
+	}
 	view := s.Log.View()
 	if ref := needsSched(view, "accounts and QOS"); ref != nil {
 		return nil, refusalError(ref)
@@ -133,6 +136,9 @@ func (s *Server) ListAccounting(ctx context.Context, req *ctldpb.ListAccountingR
 	if err := clauseBounds(req.Where); err != nil {
 		return nil, err
 	}
+	if ref := s.otherCluster(clausesFromAPI(req.Where)); ref != nil {
+		return nil, refusalError(ref)
+	}
 	view, info, err := s.read(ctx, req.Read)
 	if err != nil {
 		return nil, err
@@ -229,10 +235,11 @@ func (s *Server) ledgerFilter(view state.Viewer, c authn.Caller) ledgerFilter {
 		return f
 	}
 	f.own = map[string]bool{}
-	for a := range f.db.Associations() {
-		if a.User == c.User && c.User != "" {
-			f.own[a.Account] = true
-		}
+	if c.User == "" {
+		return f // associations without a user are accounts
+	}
+	for a := range f.db.OfUser(c.User) {
+		f.own[a.Account] = true
 	}
 	return f
 }

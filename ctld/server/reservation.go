@@ -124,8 +124,11 @@ func (s *Server) admitted(view state.Viewer, c authn.Caller, r *partitions.Reser
 	if r.Admits(c.UID, c.User, groups, view.Accounting().DefaultAccount(c.User), "") {
 		return true
 	}
-	for a := range view.Accounting().Associations() {
-		if a.User == c.User && c.User != "" && r.Admits(c.UID, c.User, groups, a.Account, "") {
+	if c.User == "" {
+		return false // associations without a user are accounts
+	}
+	for a := range view.Accounting().OfUser(c.User) {
+		if r.Admits(c.UID, c.User, groups, a.Account, "") {
 			return true
 		}
 	}

@@ -66,11 +66,7 @@ func (s *Server) shareTree(view state.Viewer, c authn.Caller, req *ctldpb.ListSh
 			t.fairTree = false
 		}
 	}
-	if t.fairTree {
-		t.shares = t.db.FairTree(t.raw)
-	} else {
-		t.shares = t.db.ClassicShare(t.raw, max(cfg.Dampening, 1))
-	}
+	t.shares = view.Shares()
 	for a := range t.db.Associations() {
 		if a.Parent == 0 && a.User == "" {
 			t.root = a

@@ -479,9 +479,10 @@ func (t *tables) endsInvalid(j *Job) bool {
 	return yes(asked)
 }
 
-// killInvalid is DependencyParameters=kill_invalid_depend.
+// killInvalid is DependencyParameters=kill_invalid_depend, which SchedulerParameters may say too.
 func (t *tables) killInvalid() bool {
-	return slices.ContainsFunc(t.cfg.Sched.Dependencies, func(w string) bool { return strings.EqualFold(w, "kill_invalid_depend") })
+	is := func(w string) bool { return strings.EqualFold(w, "kill_invalid_depend") }
+	return slices.ContainsFunc(t.cfg.Sched.Dependencies, is) || slices.ContainsFunc(t.cfg.Sched.Parameters, is)
 }
 
 // endInvalid cancels a record that waits for what can never be, if that is to be. Below FeatureSched one that was so

@@ -65,6 +65,8 @@ type Viewer interface {
 	// Accounting is who uses the cluster on whose account; nil below FeatureSched. Limits is what their jobs take of
 	// their limits, and their decayed usage.
 	Accounting() *accounting.DB
+	// Shares are the fair shares of all associations, by id, worked out once for each change of usage or accounts.
+	Shares() map[uint32]accounting.Share
 	Limits() partitions.Lookup
 	Reservations() []*partitions.Reservation            // by name
 	ReservationFlags(name string, now int64) node.Flags // of a node at a time, Unix ms
