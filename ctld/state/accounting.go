@@ -148,6 +148,30 @@ func (t *tables) mayChange(c *accounting.Change, by Caller) *Refusal {
 			return denied(fmt.Sprintf("%s is no coordinator of account %q", by.User, name))
 		}
 	}
+	return t.mayGive(c, accounts)
+}
+
+// mayGive: a coordinator gives no QOS that the account above has not: what users of an account get the account has, what an
+// account gets the one above it has.
+func (t *tables) mayGive(c *accounting.Change, accounts []string) *Refusal {
+	for _, w := range slices.Concat(c.Where, c.Set) {
+		if !slices.Contains([]string{"qos", "qoslevel", "defaultqos", "defqos"}, strings.ToLower(w.Name)) || w.Op == "-=" {
+			continue
+		}
+		for _, name := range accounts {
+			a := t.db.AccountAssociation(name)
+			if c.Entity == "account" && c.Verb != "add" && a != nil {
+				a = t.db.Association(a.Parent)
+			}
+			has := t.db.QOSOf(a)
+			for q := range strings.SplitSeq(strings.ToLower(w.Value), ",") {
+				q = strings.TrimSpace(q)
+				if q = strings.TrimPrefix(q, "+"); q != "" && q[0] != '-' && !slices.Contains(has, q) {
+					return denied(fmt.Sprintf("QOS %s is not among those that a coordinator of account %s may give (%s)", q, name, strings.Join(has, ",")))
+				}
+			}
+		}
+	}
 	return nil
 }
 

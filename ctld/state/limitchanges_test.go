@@ -182,3 +182,57 @@ func TestEvictedAgainAfterSuspension(t *testing.T) {
 		t.Fatalf("%d %q by %d", j.PreemptAt, j.PreemptHow, j.PreemptBy)
 	}
 }
+
+// TestCoordinatorsGiveWhatTheyHave: a coordinator gives users and accounts no QOS that the account above has not.
+func TestCoordinatorsGiveWhatTheyHave(t *testing.T) {
+	w := enforced(t)
+	w.must("add", "qos", nil, []string{"name=secret"})
+	w.must("add", "coordinator", nil, []string{"account=lab", "name=alice"})
+	boss := state.Caller{UID: 5, User: "alice"}
+	for _, c := range []struct {
+		entity, where, set string
+		may                bool
+	}{
+		{"user", "account=sub", "qos+=high", true},
+		{"user", "account=sub", "qos+=secret", false},
+		{"user", "account=lab", "defaultqos=secret", false},
+		{"account", "name=sub", "qos=normal,secret", false},
+		{"account", "name=sub", "qos=normal,high", true},
+		{"account", "name=lab", "qos=secret", false},
+		{"account", "name=sub", "qos-=high", true},
+	} {
+		_, r := w.account(boss, "modify", c.entity, []string{c.where}, []string{c.set})
+		if (r == nil) != c.may || r != nil && r.Code != "ESLURM_ACCESS_DENIED" {
+			t.Errorf("%+v: %+v", c, r)
+		}
+	}
+}
+
+// TestHetWithItsReservation: a heterogeneous job is held, or ends, with the reservation of one of its components.
+func TestHetWithItsReservation(t *testing.T) {
+	w := reserved(t)
+	spec := func() (*job.Spec, *job.Spec) {
+		a, b := of("alice", job.Spec{TimeLimit: 60_000}), of("alice", job.Spec{TimeLimit: 60_000, Rare: option(job.OptReservation, "r")})
+		return &a, &b
+	}
+	a, b := spec()
+	runs := w.het("", a, b)
+	a, b = spec()
+	waits := w.het("", a, b)
+	w.to(61)
+	if w.startHet(runs, "n2", "n1") != 2 {
+		t.Fatal("it did not start")
+	}
+	w.update(root, runs, "TimeLimit", "180")
+	w.to(121)
+	for _, id := range []uint32{runs, runs + 1} {
+		if j := w.job(id); j.State != job.Timeout {
+			t.Errorf("job %d is %s", id, j.State)
+		}
+	}
+	for _, id := range []uint32{waits, waits + 1} {
+		if j := w.job(id); j.Priority != 0 || j.HeldBy == state.HoldNone {
+			t.Errorf("job %d is not held: %+v", id, j)
+		}
+	}
+}
