@@ -55,10 +55,14 @@ func TestBench(t *testing.T) {
 	}
 	t.Run("rounds", func(t *testing.T) {
 		for _, nodes := range []int{1000, 10000} {
-			for _, pending := range []int{1000, 10000, 100000} {
-				for _, mode := range benchModes {
-					benchRounds(t, nodes, pending, mode.name, mode.pol, mode.held)
+			for _, mode := range benchModes {
+				var full, once []float64
+				for _, pending := range []int{1000, 10000, 100000} {
+					f, o := benchRounds(t, nodes, pending, mode.name, mode.pol, mode.held)
+					full, once = append(full, f), append(once, o)
 				}
+				fmt.Fprintf(os.Stdout, "growth %dk nodes, %s, 1k -> 10k -> 100k pending: full %.2f %.2f, after one end %.2f %.2f\n",
+					nodes/1000, mode.name, full[1]/full[0], full[2]/full[0], once[1]/once[0], once[2]/once[0])
 			}
 		}
 	})
@@ -77,15 +81,16 @@ func TestBench(t *testing.T) {
 	})
 }
 
-// benchRounds measures a round without memory, and one after the end of one run, promises as they were given.
-func benchRounds(t *testing.T, nodes, pending int, mode string, pol Policy, held bool) {
+// benchRounds measures a round without memory, and one after the end of one run, promises as they were given, in ms.
+func benchRounds(t *testing.T, nodes, pending int, mode string, pol Policy, held bool) (full, once float64) {
 	w := newBenchWorld(benchCluster(nodes, pending))
 	name := fmt.Sprintf("sched-%dk-pending-%dk-nodes-%s", pending/1000, nodes/1000, mode)
-	full, once := 0.0, 0.0
+	most, soon := 0.0, 0.0
 	if held && pending == 100000 && nodes == 10000 {
-		full, once = 2000, 20
+		most, soon = 2000, 20
 	}
-	figure(t, name+"-full", millis(timed(3, func() { Plan(w.Snapshot, 0, pol) })), full)
+	full = millis(timed(3, func() { Plan(w.Snapshot, 0, pol) }))
+	figure(t, name+"-full", full, most)
 	p := NewPlanner()
 	w.begin()
 	w.do(p.Plan(w.Snapshot, 0, pol), 0)
@@ -101,7 +106,9 @@ func benchRounds(t *testing.T, nodes, pending int, mode string, pol Policy, held
 		w.do(d, now)
 	}
 	slices.Sort(rounds)
-	figure(t, name+"-after-one-end", millis(rounds[len(rounds)/2]), once)
+	once = millis(rounds[len(rounds)/2])
+	figure(t, name+"-after-one-end", once, soon)
+	return full, once
 }
 
 // benchStream measures rounds that start 1,000 jobs of mixed shapes each on 5,000 nodes.
@@ -155,7 +162,7 @@ func benchArray(t *testing.T) {
 	}
 	single, array := with(1), with(1_000_000)
 	one, million := time.Hour, time.Hour
-	for range 9 { // in turn, the best of each: other load on the machine meets both
+	for range 41 { // in turn, the best of each: other load on the machine meets both
 		one = min(one, timed(1, func() { Plan(single, 0, Policy{}) }))
 		million = min(million, timed(1, func() { Plan(array, 0, Policy{}) }))
 	}

@@ -177,9 +177,16 @@ func (p *Planner) draw(f *fitted) {
 		f.fits = p.zeros
 	}
 	p.ask()
+	a := &p.like
 	for at := len(f.order) - 1; at >= 0; at-- {
 		n := f.order[at]
-		if t := p.roomFor(f, n); t > 0 {
+		var t uint32
+		if k := a.room[n]; !f.each && uint(k) < uint(len(a.fits)) && a.fits[k].turn == a.turn { // roomFor's usual answer
+			t = a.fits[k].tasks
+		} else {
+			t = p.roomFor(f, n)
+		}
+		if t > 0 {
 			p.own(f)
 			f.fits[n], f.count, f.sum, f.from = t, f.count+1, f.sum+uint64(t), at
 		}

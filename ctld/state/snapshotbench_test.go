@@ -11,6 +11,17 @@ import (
 
 // The planner's snapshot after the end of one run: 100,000 jobs of 1,000 classes wait, 40,000 run on 10,000 nodes.
 func BenchmarkSnapshotAfterOneEnd(b *testing.B) {
+	benchAfterOneEnd(b, func(v *state.View, _ int64) { v.Sched() })
+}
+
+// The same, and the round that plans on it.
+func BenchmarkPlanAfterOneEnd(b *testing.B) {
+	p := sched.NewPlanner()
+	benchAfterOneEnd(b, func(v *state.View, now int64) { p.Plan(v.Sched(), now, v.Policy()) })
+}
+
+// benchAfterOneEnd measures what is done with a view after the end of one run.
+func benchAfterOneEnd(b *testing.B, do func(v *state.View, now int64)) {
 	const nodes, running, waiting, classes = 10_000, 40_000, 100_000, 1000
 	s, index, now := state.New(), uint64(0), int64(1_000_000)
 	apply := func(f func(*state.Tx)) {
@@ -44,6 +55,7 @@ func BenchmarkSnapshotAfterOneEnd(b *testing.B) {
 	if n := len(s.View().Sched().Running); n != running {
 		b.Fatalf("%d run", n)
 	}
+	do(s.View(), now)
 	id := uint32(0)
 	for b.Loop() {
 		b.StopTimer()
@@ -53,6 +65,6 @@ func BenchmarkSnapshotAfterOneEnd(b *testing.B) {
 		})
 		v := s.View()
 		b.StartTimer()
-		v.Sched()
+		do(v, now)
 	}
 }
