@@ -139,6 +139,7 @@ type builder struct {
 	nodeAt   map[string]Note
 	partAt   map[string]Note
 	ctlAt    map[string]Note
+	topAt    map[string]Note // where a cluster's key stands, by its name in lower case
 	partRefs []partRef
 	slurm    slurmHosts
 	wide     Partition // what clusterWide keys set outside of partition lines
@@ -184,7 +185,7 @@ func newBuilder(r *reader, path string) *builder {
 	setDefaults(b.cfg, b.top)
 	b.node, b.part, b.ctl = newLineKind[Node](), newLineKind[Partition](), newLineKind[Controller]()
 	b.switches = newLineKind[Switch]()
-	b.nodeAt, b.partAt, b.ctlAt = map[string]Note{}, map[string]Note{}, map[string]Note{}
+	b.nodeAt, b.partAt, b.ctlAt, b.topAt = map[string]Note{}, map[string]Note{}, map[string]Note{}, map[string]Note{}
 	return b
 }
 
@@ -214,6 +215,7 @@ func (b *builder) record(rec record) {
 func (b *builder) topPair(rec record, p pair) {
 	name := strings.ToLower(p.key)
 	if k, ok := b.top[name]; ok {
+		b.topAt[name] = Note{rec.file, rec.line, ""}
 		if err := k.set(reflect.ValueOf(b.cfg), p.value, p.op); err != nil {
 			b.r.problem(rec.file, rec.line, "%v", err)
 		}

@@ -28,7 +28,8 @@ func (b *builder) scheduling() {
 	words := func(key string, list, known []string) {
 		for _, w := range list {
 			if !slices.Contains(known, strings.ToLower(w)) {
-				b.r.problem(c.Source, 0, "%s: %q is none of %s", key, clip(w), strings.Join(known, ", "))
+				at := b.at(key)
+				b.r.problem(at.File, at.Line, "%s: %q is none of %s", key, clip(w), strings.Join(known, ", "))
 			}
 		}
 	}
@@ -75,7 +76,17 @@ func (b *builder) scheduling() {
 func (b *builder) idle(key string, list []string, is func(word string) bool) {
 	for _, w := range list {
 		if name, _, _ := strings.Cut(strings.ToLower(w), "="); is(name) {
-			b.cfg.Ignored = append(b.cfg.Ignored, Note{b.cfg.Source, 0, key + "=" + clip(w) + " has no effect"})
+			at := b.at(key)
+			at.Text = key + "=" + clip(w) + " has no effect"
+			b.cfg.Ignored = append(b.cfg.Ignored, at)
 		}
 	}
+}
+
+// at is where a cluster's key stands, its last line where there are several.
+func (b *builder) at(key string) Note {
+	if n, ok := b.topAt[strings.ToLower(key)]; ok {
+		return n
+	}
+	return Note{b.cfg.Source, 0, ""}
 }
