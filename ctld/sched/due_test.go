@@ -95,3 +95,18 @@ func TestLateGoesBeforeNext(t *testing.T) {
 		t.Errorf("starts %q", got)
 	}
 }
+
+// What goes before others because it is late takes what was kept for it: on other nodes, or with more of one, it would be in
+// their way for longer than it is late.
+func TestLateTakesWhatWasKept(t *testing.T) {
+	s := cluster(2, 4, 0)
+	s.run(9, 0, 2, 0, 31*60000)
+	a := s.class("a", job.Spec{NTasks: 5}, job.Extra{}, 10, 1)
+	s.promise(a, 1, 60000, "n1", 1)
+	p := s.Promised[0].Promise
+	p.Nodes = append(p.Nodes, job.NodeAlloc{Node: "n2", CPUs: 4, Mem: 4 << 30, Tasks: 4})
+	s.promise(s.class("b", job.Spec{NTasks: 4}, job.Extra{}, 10, 2), 2, 32*60000, "n1", 4)
+	if got := show(Plan(s, 30*60000, Policy{Promises: 10})); got != "1@n1:1/1+n2:4/4" {
+		t.Errorf("starts %q", got)
+	}
+}

@@ -70,7 +70,7 @@ func (r *round) together(g *group) bool {
 			own = append(own, h)
 		}
 	}
-	got := r.placeAll(g)
+	got := r.placeAll(g, nil)
 	if got != started && len(own) > 0 && own[0].due {
 		got = r.placeKeptAll(g, own, got)
 	}
@@ -78,7 +78,7 @@ func (r *round) together(g *group) bool {
 		for _, h := range behind {
 			r.release(h)
 		}
-		got = r.placeAll(g)
+		got = r.placeAll(g, own)
 		for _, h := range behind {
 			h.tight = h.tight || got == started
 			r.keep(h)
@@ -107,7 +107,7 @@ func (r *round) placeKeptAll(g *group, own []*hold, otherwise outcome) outcome {
 			}
 		}
 	}
-	got := r.placeAll(g)
+	got := r.placeAll(g, nil)
 	for _, l := range g.lanes {
 		l.slot, l.kept, l.strict = 0, nil, false
 	}
@@ -117,8 +117,8 @@ func (r *round) placeKeptAll(g *group, own []*hold, otherwise outcome) outcome {
 	return otherwise
 }
 
-// placeAll places each component, or none.
-func (r *round) placeAll(g *group) outcome {
+// placeAll places each component, or none; where own is given, where starts were kept for them.
+func (r *round) placeAll(g *group, own []*hold) outcome {
 	mark, rooms := len(r.out.Starts), len(r.p.touched)
 	licenses := len(r.lics.spans)
 	for _, l := range g.lanes {
@@ -128,7 +128,10 @@ func (r *round) placeAll(g *group) outcome {
 		}
 		got := refused
 		if ok {
-			if got = r.prepare(l, limit); got == started {
+			switch got = r.prepare(l, limit); {
+			case got == started && own != nil:
+				got = r.placePromised(l, own, -1, limit)
+			case got == started:
 				got = r.place(l, -1, limit)
 			}
 		}

@@ -409,6 +409,32 @@ func (r *round) yielding(own []*hold) (list []*hold) {
 	return list
 }
 
+// placePromised starts a job of the lane with what was kept for it, neither more nor elsewhere: those that yield to it have
+// counted on that.
+func (r *round) placePromised(l *lane, own []*hold, task, limit int64) outcome {
+	i := slices.IndexFunc(own, func(h *hold) bool { return h.job == l.head.JobID && h.part == l.part })
+	if i < 0 || l.head.Begin > r.now {
+		return lacksResources
+	}
+	to := endAfter(r.now, limit)
+	for _, a := range l.open {
+		l.access = a
+		var picks []place.Pick
+		for k, n := range own[i].nodes {
+			tasks := own[i].allocs[k].Tasks
+			if tasks == 0 || l.fit.places[n] < 0 || r.avail(l, n, to) < tasks {
+				break
+			}
+			picks = append(picks, place.Pick{Node: n, Tasks: tasks})
+		}
+		if len(picks) == len(own[i].nodes) && r.lics.have(l.extra.Licenses, r.now, to, a) {
+			return r.take(l, picks, task, limit)
+		}
+	}
+	l.access = l.open[0]
+	return lacksResources
+}
+
 func shareLicense(a, b []job.License) bool {
 	return slices.ContainsFunc(a, func(x job.License) bool {
 		return slices.ContainsFunc(b, func(y job.License) bool { return x.Name == y.Name })

@@ -353,8 +353,7 @@ func (r *round) startOne(l *lane, task, limit int64) outcome {
 		for _, h := range behind {
 			r.release(h)
 		}
-		l.tooLong = 0
-		got = r.place(l, task, limit)
+		got = r.placePromised(l, own, task, limit)
 		for _, h := range behind {
 			h.tight = h.tight || got == started
 			r.keep(h)
