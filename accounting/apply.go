@@ -16,11 +16,13 @@ type edit struct {
 	db      *DB
 	out     Outcome
 	touched []uint32 // associations whose default QOS must be looked at again
+	done    map[string]bool
 }
 
+// did notes a line of the outcome, once.
 func (e *edit) did(line string) {
-	if !slices.Contains(e.out.Changed, line) {
-		e.out.Changed = append(e.out.Changed, line)
+	if !e.done[line] {
+		e.out.Changed, e.done[line] = append(e.out.Changed, line), true
 	}
 }
 
@@ -32,7 +34,7 @@ func (d *DB) Change(c Change) (*DB, Outcome, *Refusal) {
 	if !known {
 		return d, Outcome{}, badValue("%q is none of account, user, qos, coordinator", c.Entity)
 	}
-	e := &edit{db: d.clone()}
+	e := &edit{db: d.clone(), done: map[string]bool{}}
 	var do func(*edit, *selection) *Refusal
 	clauses := c.Where
 	switch c.Verb {
@@ -195,7 +197,7 @@ func (a *Association) line() string {
 	return line
 }
 
-// eachWord finds the last setting of a name and takes it out of the list.
+// take finds the last setting of a name and takes all of that name out of the list.
 func (s *selection) take(names ...string) (value string, given bool) {
 	s.set = slices.DeleteFunc(s.set, func(c Clause) bool {
 		if !slices.Contains(names, c.Name) {

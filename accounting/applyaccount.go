@@ -114,7 +114,7 @@ func (e *edit) move(a *Association, parent string) *Refusal {
 
 // deleteAccounts removes accounts with all that is below them.
 func (e *edit) deleteAccounts(s *selection) *Refusal {
-	var gone []*Association
+	gone := newRemoval()
 	for _, name := range s.names {
 		a := e.db.AccountAssociation(name)
 		switch {
@@ -123,44 +123,61 @@ func (e *edit) deleteAccounts(s *selection) *Refusal {
 		case a == nil:
 			return e.db.noAccount(name)
 		}
-		gone = e.subtree(gone, a)
+		e.subtree(gone, a)
 		e.did(name)
 	}
 	if r := e.keepDefaults(gone); r != nil {
 		return r
 	}
 	e.remove(gone)
-	for _, a := range gone {
+	accounts := map[string]bool{}
+	for _, a := range gone.list {
 		if a.User == "" {
-			e.db.accounts = drop(e.db.accounts, &Account{Name: a.Account}, accountOrder)
+			accounts[a.Account] = true
 		}
 	}
+	e.db.accounts = slices.DeleteFunc(e.db.accounts, func(a *Account) bool { return accounts[a.Name] })
 	return nil
 }
 
-func (e *edit) subtree(list []*Association, a *Association) []*Association {
-	if slices.Contains(list, a) {
-		return list
+// removal is the associations that a command takes out, each once.
+type removal struct {
+	list []*Association
+	has  map[uint32]bool // by id
+}
+
+func newRemoval() *removal { return &removal{has: map[uint32]bool{}} }
+
+// add tells whether a is new in it.
+func (r *removal) add(a *Association) bool {
+	if r.has[a.ID] {
+		return false
 	}
-	list = append(list, a)
+	r.list, r.has[a.ID] = append(r.list, a), true
+	return true
+}
+
+func (e *edit) subtree(gone *removal, a *Association) {
+	if !gone.add(a) {
+		return
+	}
 	for _, c := range e.db.children(a.ID) {
-		list = e.subtree(list, c)
+		e.subtree(gone, c)
 	}
-	return list
 }
 
 // keepDefaults refuses to take a default account away from a user that keeps others.
-func (e *edit) keepDefaults(gone []*Association) *Refusal {
-	for _, a := range gone {
+func (e *edit) keepDefaults(gone *removal) *Refusal {
+	for _, a := range gone.list {
 		u := e.db.User(a.User)
 		if u == nil || u.DefaultAccount != a.Account {
 			continue
 		}
-		if slices.Contains(gone, e.db.exact(a.Account, a.User, "")) || e.db.exact(a.Account, a.User, "") == nil {
+		if any := e.db.exact(a.Account, a.User, ""); any == nil || gone.has[any.ID] {
 			stays := false
 			kept := ""
 			for _, other := range e.db.ofUser(a.User) {
-				if slices.Contains(gone, other) {
+				if gone.has[other.ID] {
 					continue
 				}
 				stays = stays || other.Account == a.Account
@@ -176,12 +193,12 @@ func (e *edit) keepDefaults(gone []*Association) *Refusal {
 }
 
 // remove takes associations out; a user whose default account is gone has none.
-func (e *edit) remove(gone []*Association) {
-	for _, a := range gone {
-		e.db.dropAssociation(a)
+func (e *edit) remove(gone *removal) {
+	e.db.dropAssociations(gone.has)
+	for _, a := range gone.list {
 		e.out.Associations = append(e.out.Associations, a.ID)
 	}
-	for _, a := range gone {
+	for _, a := range gone.list {
 		u := e.db.User(a.User)
 		if u == nil || u.DefaultAccount != a.Account || slices.ContainsFunc(e.db.ofUser(a.User), func(o *Association) bool { return o.Account == a.Account }) {
 			continue

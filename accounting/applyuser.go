@@ -180,38 +180,43 @@ func (e *edit) deleteUsers(s *selection) *Refusal {
 		names = e.db.userNames()
 	}
 	parts := len(s.accounts) > 0 || len(s.partitions) > 0
-	var gone []*Association
+	gone := newRemoval()
 	for _, name := range names {
 		matching := e.matching(s, name)
 		if name == Root && (!parts || slices.ContainsFunc(matching, func(a *Association) bool { return a.Account == Root })) {
 			return refuse("ESLURM_ACCESS_DENIED", "Access/permission denied", "user root cannot be deleted from account root")
 		}
-		gone = append(gone, matching...)
+		for _, a := range matching {
+			gone.add(a)
+		}
 	}
 	if r := e.keepDefaults(gone); r != nil {
 		return r
 	}
 	e.remove(gone)
 	if parts {
-		for _, a := range gone {
+		for _, a := range gone.list {
 			e.did(a.line())
 		}
 		return nil
 	}
+	forgotten := make(map[string]bool, len(names))
 	for _, name := range names {
-		e.db.users = drop(e.db.users, &User{Name: name}, userOrder)
-		e.forget(name)
+		forgotten[name] = true
 		e.did(name)
 	}
+	e.forget(forgotten)
 	return nil
 }
 
-// forget takes a user out of all lists of coordinators.
-func (e *edit) forget(name string) {
+// forget takes users out, and out of all lists of coordinators.
+func (e *edit) forget(names map[string]bool) {
+	is := func(name string) bool { return names[name] }
+	e.db.users = slices.DeleteFunc(e.db.users, func(u *User) bool { return is(u.Name) })
 	for i, acct := range e.db.accounts {
-		if slices.Contains(acct.Coordinators, name) {
+		if slices.ContainsFunc(acct.Coordinators, is) {
 			changed := *acct
-			changed.Coordinators = slices.DeleteFunc(slices.Clone(acct.Coordinators), func(c string) bool { return c == name })
+			changed.Coordinators = slices.DeleteFunc(slices.Clone(acct.Coordinators), is)
 			e.db.accounts[i] = &changed
 		}
 	}

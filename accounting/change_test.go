@@ -1,9 +1,11 @@
 package accounting
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // command reads "add user bob account=x fairshare=3" or "modify qos where name=q set flags+=NoDecay".
@@ -258,4 +260,41 @@ func TestFind(t *testing.T) {
 
 func sameRecord(a, b Record) bool {
 	return a.Kind == b.Kind && a.ID == b.ID && slices.Equal(a.Fields, b.Fields)
+}
+
+// TestChangeOfMany: one command that changes or removes tens of thousands of associations does not take time by their
+// square: all replicas stand still meanwhile.
+func TestChangeOfMany(t *testing.T) {
+	const n = 40_000
+	d := do(t, New(), "add account big", "add account other")
+	for _, account := range []string{"big", "other"} {
+		list := make([]string, n)
+		for i := range list {
+			list[i] = fmt.Sprintf("u%05d", i)
+		}
+		next, out, r := d.Change(Change{Verb: "add", Entity: "user", Set: []Clause{{"name", "=", strings.Join(list, ",")}, {"account", "=", account}}})
+		if r != nil || len(out.Changed) < n {
+			t.Fatalf("%d %+v", len(out.Changed), r)
+		}
+		d = next
+	}
+	start := time.Now()
+	next, out, r := d.Change(command("modify user where account=big set fairshare=5"))
+	if r != nil || len(out.Changed) != n {
+		t.Fatalf("%d %+v", len(out.Changed), r)
+	}
+	next, _, r = next.Change(command("modify user where account=big set defaultaccount=other"))
+	if r != nil {
+		t.Fatalf("%+v", r)
+	}
+	gone, out, r := next.Change(command("delete account where name=big"))
+	if r != nil || len(out.Associations) != n+1 {
+		t.Fatalf("%d %+v", len(out.Associations), r)
+	}
+	if _, _, left, _ := gone.Counts(); left != n+3 {
+		t.Errorf("%d associations are left", left)
+	}
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("%s for three commands on %d associations", took, n)
+	}
 }

@@ -126,7 +126,14 @@ func (d *DB) dropAssociation(a *Association) {
 	}
 }
 
-// Account, User and QOS by name, nil when there is none.
+// dropAssociations takes out those with the ids.
+func (d *DB) dropAssociations(ids map[uint32]bool) {
+	for _, list := range []*[]*Association{&d.assocs, &d.byKey, &d.byParent, &d.byUser} {
+		*list = slices.DeleteFunc(*list, func(a *Association) bool { return ids[a.ID] })
+	}
+}
+
+// Account by name, nil when there is none.
 func (d *DB) Account(name string) *Account {
 	i, found := slices.BinarySearchFunc(d.accounts, name, func(a *Account, n string) int { return strings.Compare(a.Name, n) })
 	if !found {

@@ -39,7 +39,7 @@ type QOS struct {
 	UsageFactor       int64    // 1000000 = 1
 	UsageThreshold    int64    // Unset = none
 	LimitFactor       int64    // Unset = none
-	Flags             []string // DenyOnLimit, NoDecay, NoReserve, OverPartQOS, PartitionTimeLimit, ... as Slurm writes them
+	Flags             []string // of qosFlags, as Slurm writes them
 	Limits            Limits
 }
 

@@ -1,9 +1,6 @@
 package accounting
 
-import (
-	"slices"
-	"strings"
-)
+import "strings"
 
 // MaxName bounds the name of an account, a user or a QOS, in bytes.
 const MaxName = 64
@@ -96,9 +93,10 @@ func badValue(format string, args ...any) *Refusal {
 
 // split cuts a list at commas; blanks around words and empty words do not count, double ones count once.
 func split(s string) (words []string) {
+	have := map[string]bool{}
 	for w := range strings.SplitSeq(s, ",") {
-		if w = strings.TrimSpace(w); w != "" && !slices.Contains(words, w) {
-			words = append(words, w)
+		if w = strings.TrimSpace(w); w != "" && !have[w] {
+			words, have[w] = append(words, w), true
 		}
 	}
 	return words
