@@ -77,19 +77,24 @@ func admitUser(p *Partition, s *job.Spec, who Who) *Refusal {
 		return refuse("ESLURM_USER_ID_MISSING", denied, "partition %s is for the groups %s", p.Name, strings.Join(p.AllowGroups, ", "))
 	}
 	const account = "Invalid account or account/partition combination specified"
-	if len(p.AllowAccounts) > 0 && !slices.Contains(p.AllowAccounts, s.Account) {
+	if len(p.AllowAccounts) > 0 && !contains(p.AllowAccounts, s.Account) {
 		return refuse("ESLURM_INVALID_ACCOUNT", account, "partition %s is for the accounts %s, not %q", p.Name, strings.Join(p.AllowAccounts, ", "), s.Account)
 	}
-	if slices.Contains(p.DenyAccounts, s.Account) && s.Account != "" {
+	if contains(p.DenyAccounts, s.Account) && s.Account != "" {
 		return refuse("ESLURM_INVALID_ACCOUNT", account, "partition %s denies account %q", p.Name, s.Account)
 	}
-	if len(p.AllowQOS) > 0 && !slices.Contains(p.AllowQOS, s.QOS) {
+	if len(p.AllowQOS) > 0 && !contains(p.AllowQOS, s.QOS) {
 		return refuse("ESLURM_INVALID_QOS", "Invalid qos specification", "partition %s is for the QOS %s, not %q", p.Name, strings.Join(p.AllowQOS, ", "), s.QOS)
 	}
-	if s.QOS != "" && slices.Contains(p.DenyQOS, s.QOS) {
+	if s.QOS != "" && contains(p.DenyQOS, s.QOS) {
 		return refuse("ESLURM_INVALID_QOS", "Invalid qos specification", "partition %s denies QOS %q", p.Name, s.QOS)
 	}
 	return nil
+}
+
+// contains tells whether an account or QOS is in a list of the configuration: their names have no case.
+func contains(list []string, name string) bool {
+	return slices.ContainsFunc(list, func(s string) bool { return strings.EqualFold(s, name) })
 }
 
 func overlap(a, b []string) bool {

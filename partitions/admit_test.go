@@ -112,3 +112,21 @@ func TestAdmit(t *testing.T) {
 		}
 	}
 }
+
+// TestNamesOfAccounts: accounts and QOS have no case, as they have none in the accounts' own tree.
+func TestNamesOfAccounts(t *testing.T) {
+	p := open()
+	p.AllowAccounts, p.DenyAccounts, p.AllowQOS, p.DenyQOS = []string{"Physics", "ART"}, []string{"Art"}, []string{"High", "LOW"}, []string{"Low"}
+	for _, c := range []struct{ account, qos, code string }{
+		{"physics", "high", ""}, {"art", "high", "ESLURM_INVALID_ACCOUNT"}, {"optics", "high", "ESLURM_INVALID_ACCOUNT"},
+		{"physics", "low", "ESLURM_INVALID_QOS"}, {"physics", "normal", "ESLURM_INVALID_QOS"},
+	} {
+		got := ""
+		if r := Admit(p, &job.Spec{Account: c.account, QOS: c.qos, NTasks: 1}, Who{UID: 1}, four()); r != nil {
+			got = r.Code
+		}
+		if got != c.code {
+			t.Errorf("%s %s: %q, want %q", c.account, c.qos, got, c.code)
+		}
+	}
+}

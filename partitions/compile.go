@@ -30,7 +30,7 @@ type check struct {
 	entity Entity // whose use counts; not for limits of the job alone
 	tres   string
 	value  int64
-	factor int64 // of the job's own minutes, 10^-6; 0 = 1
+	factor int64 // what the job's own minutes count, 10^-6; of limits in time only
 	limit  string
 	of     string
 	reason job.Reason
@@ -44,7 +44,7 @@ type source struct {
 	entity        Entity
 	user, account Entity // a QOS's
 	factor        int64  // LimitFactor on an association's TRES, 10^-6
-	usageFactor   int64  // 10^-6; 0 = 1
+	usageFactor   int64  // what a job's own minutes count, 10^-6
 }
 
 func (s *source) prefix() string {
@@ -62,7 +62,7 @@ func (c *Chain) sources(db *accounting.DB, uid uint32) []source {
 	}
 	var list []source
 	account := db.AccountID(c.Account)
-	factor, usageFactor := accounting.Unset, int64(0)
+	factor, usageFactor := accounting.Unset, c.usageFactor()
 	for i, q := range order {
 		if q == nil || i == 1 && q == order[0] {
 			continue
@@ -71,16 +71,25 @@ func (c *Chain) sources(db *accounting.DB, uid uint32) []source {
 			factor = q.LimitFactor
 		}
 		s := source{limits: &q.Limits, qos: true, of: "QOS " + q.Name, entity: Entity{OfQOS, q.ID, 0},
-			user: Entity{OfQOSUser, q.ID, uid}, account: Entity{OfQOSAccount, q.ID, account}}
-		if q.Has("UsageFactorSafe") {
-			s.usageFactor, usageFactor = q.UsageFactor, q.UsageFactor
-		}
+			user: Entity{OfQOSUser, q.ID, uid}, account: Entity{OfQOSAccount, q.ID, account}, usageFactor: usageFactor}
 		list = append(list, s)
 	}
 	for _, a := range db.Chain(c.Association) {
 		list = append(list, source{limits: &a.Limits, of: nameOf(a), entity: Entity{Kind: OfAssociation, ID: a.ID}, factor: factor, usageFactor: usageFactor})
 	}
 	return list
+}
+
+// wholeFactor is a factor of 1.
+const wholeFactor = 1_000_000
+
+// usageFactor is what a minute of the job counts where it is held against limits ahead of time: the UsageFactor of its own
+// QOS, by which it is charged everywhere, if that has the flag UsageFactorSafe.
+func (c *Chain) usageFactor() int64 {
+	if c.JobQOS != nil && c.JobQOS.Has("UsageFactorSafe") {
+		return c.JobQOS.UsageFactor
+	}
+	return wholeFactor
 }
 
 // compiler turns the hierarchy into checks.

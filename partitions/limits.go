@@ -122,7 +122,7 @@ func (ch *check) askJob(ask, perNode accounting.TRES, limit int64) (use, asked i
 // own is what the job itself may use until its limit, in TRES-minutes; factored by UsageFactor where the QOS says so.
 func (ch *check) own(ask accounting.TRES, limit int64, factored bool) int64 {
 	n, _ := ask.Get(ch.tres)
-	if n == 0 {
+	if n == 0 || factored && ch.factor == 0 {
 		return 0
 	}
 	if limit < 0 {
@@ -130,10 +130,30 @@ func (ch *check) own(ask accounting.TRES, limit int64, factored bool) int64 {
 	}
 	minutes := (limit + minute - 1) / minute
 	n = accounting.Multiply(n, minutes)
-	if factored && ch.factor > 0 {
-		n = accounting.Scale(n, ch.factor)
+	if factored {
+		n = scaleUp(n, ch.factor)
 	}
 	return n
+}
+
+// scaleUp is n times a factor, rounded up: what is begun counts.
+func scaleUp(n, factor int64) int64 {
+	down := accounting.Scale(n, factor)
+	if down < math.MaxInt64 && accounting.Scale(n%wholeFactor, factor)*wholeFactor != n%wholeFactor*factor {
+		down++
+	}
+	return down
+}
+
+// ownWall is what a job of that limit may add to the wall time, in ms.
+func (ch *check) ownWall(limit int64) int64 {
+	switch {
+	case ch.factor == 0:
+		return 0
+	case limit < 0:
+		return math.MaxInt64
+	}
+	return accounting.Scale(limit, ch.factor)
 }
 
 // askMinutes: used TRES-minutes must be below the limit; safe: with what running jobs and this one may still use, not over it.
@@ -163,12 +183,7 @@ func (ch *check) askWall(book *ledger, cl *Claim, now int64, safe bool) (use, as
 	if endless {
 		still = math.MaxInt64 / minute
 	}
-	if asked = cl.Limit; asked < 0 {
-		asked = math.MaxInt64
-	} else if ch.factor > 0 {
-		asked = accounting.Scale(asked, ch.factor)
-	}
-	use = accounting.Add(use, still*minute)
+	use, asked = accounting.Add(use, still*minute), ch.ownWall(cl.Limit)
 	return use, asked, use >= ch.value || use > ch.value-asked
 }
 
@@ -209,10 +224,12 @@ func (ch *check) never(ask, perNode accounting.TRES, limit int64, safe bool) (as
 		if limit == 0 || !safe {
 			return 0, false
 		}
-		if asked = limit; limit < 0 {
-			asked = math.MaxInt64
-		}
+		asked = ch.ownWall(limit)
 		return asked, asked > ch.value
+	case boundJobLeast:
+		if asked, _ = ask.Get(ch.tres); ch.tres == "mem" && asked == 0 {
+			return 0, false // a share of the node's, or all of it: not known before it starts
+		}
 	case boundJobMinutes, boundJobWall:
 		if limit == 0 {
 			return 0, false

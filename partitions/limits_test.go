@@ -107,7 +107,7 @@ func TestLimitEdges(t *testing.T) {
 		for tres, word := range map[string]string{"cpu": "CpuPerNode", "mem": mem + "PerNode", "gpu": "GRESPerNode"} {
 			add("modify "+on.target+" set maxtrespernode="+short[tres]+"=%d", on.prefix+"Max"+word, 0)
 		}
-		add("modify "+on.target+" set maxtresminsperjob=cpu=%d", on.prefix+"MaxCPUMinutesPerJobLimit", 0)
+		add("modify "+on.target+" set maxtresminsperjob=cpu=%d", on.prefix+"MaxCpuMinutesPerJobLimit", 0)
 	}
 	for tres, word := range map[string]string{"cpu": "CpuPerUserLimit", "mem": "MemoryPerUser", "node": "NodePerUserLimit", "gpu": "GRESPerUser"} {
 		add("modify qos where name=normal set maxtresperuser="+short[tres]+"=%d", "QOSMax"+word, 3)
@@ -115,8 +115,8 @@ func TestLimitEdges(t *testing.T) {
 	for tres, word := range map[string]string{"cpu": "Cpu", "mem": "Memory", "node": "Node", "gpu": "GRES"} {
 		add("modify qos where name=normal set maxtresperaccount="+short[tres]+"=%d", "Max"+word+"PerAccount", 3)
 	}
-	add("modify qos where name=normal set maxtresrunminsperuser=cpu=%d", "QOSMaxCPURunMinutesPerUser", 3)
-	add("modify qos where name=normal set maxtresrunminsperaccount=gres/gpu=%d", "MaxGRESRunMinutesPerAccount", 3)
+	add("modify qos where name=normal set maxtresrunminsperuser=cpu=%d", "MaxCpuRunMinsPerUser", 3)
+	add("modify qos where name=normal set maxtresrunminsperaccount=gres/gpu=%d", "MaxGRESRunMinsPerAccount", 3)
 	const limit = 10
 	for name, c := range cases {
 		for _, off := range []int64{-1, 0, 1} {
@@ -258,8 +258,17 @@ func TestUsed(t *testing.T) {
 		"other resource":          {"grptresmins=gres/gpu=0", "safe", 5 * minute, 0, 6, ""},
 		"factor":                  {"grptresmins=cpu=20 usagefactor=0.5 flags=usagefactorsafe", "safe", 0, 0, 20, ""},
 		"factor, over":            {"grptresmins=cpu=20 usagefactor=0.5 flags=usagefactorsafe", "safe", 0, 0, 21, "QOSGrpCPUMinutesLimit"},
+		"factor of nothing":       {"grptresmins=cpu=20 usagefactor=0 flags=usagefactorsafe", "safe", 0, 0, 600, ""},
+		"wall, factor":            {"grpwall=10 usagefactor=0.5 flags=usagefactorsafe", "safe", 0, 0, 20, ""},
+		"wall, factor, over":      {"grpwall=10 usagefactor=0.5 flags=usagefactorsafe", "safe", 0, 0, 21, "QOSGrpWallLimit"},
+		"wall, factor of nothing": {"grpwall=10 usagefactor=0 flags=usagefactorsafe", "safe", 0, 0, 600, ""},
 	} {
 		ch := chain(t, Enforce(office(t, "modify qos where name=normal set "+c.set), []string{c.enforce}), alice)
+		if c.used == 0 && c.running == 0 && c.ask > 0 && c.set != "grpwall=0" { // the job alone decides: so does submission
+			if r := ch.MaySubmit(newBooks(), claim(c.ask).TRES, nil, claim(c.ask).Limit, 1); (r != nil) != (c.want != "") {
+				t.Errorf("%s at submission: %+v, want %q", name, r, c.want)
+			}
+		}
 		b := newBooks()
 		for _, e := range ch.Entities() {
 			b.usages[e] = accounting.Usage{}.Charge(claim(1).TRES, 2, c.used, 1_000_000)
@@ -386,5 +395,43 @@ func TestChain(t *testing.T) {
 	}
 	if job.Reason("QOSGrpWallLimit") != job.LimitReason("QOS", "GrpWallLimit") {
 		t.Error("reasons")
+	}
+}
+
+// TestFactorOfTheJob: what a job will use counts as it will be charged, by the factor of its own QOS, for all that it is
+// counted for.
+func TestFactorOfTheJob(t *testing.T) {
+	j := alice
+	j.QOS, j.PartQOS = "high", "part"
+	for name, c := range map[string]struct {
+		set  []string
+		most int64 // minutes of 1 CPU that start
+	}{
+		"of the job's QOS":           {[]string{"modify qos where name=high set usagefactor=0.5 flags=usagefactorsafe", "modify qos where name=part set grptresmins=cpu=20"}, 40},
+		"not of the partition's QOS": {[]string{"modify qos where name=part set grptresmins=cpu=20 usagefactor=0.5 flags=usagefactorsafe"}, 20},
+		"for accounts":               {[]string{"modify qos where name=high set usagefactor=2 flags=usagefactorsafe", "modify account where name=physics set grptresmins=cpu=20"}, 10},
+		"without the flag":           {[]string{"modify qos where name=high set usagefactor=2", "modify account where name=physics set grptresmins=cpu=20"}, 20},
+	} {
+		ch := chain(t, Enforce(office(t, c.set...), []string{"safe"}), j)
+		for minutes, want := range map[int64]bool{c.most: true, c.most + 1: false} {
+			cl := &Claim{TRES: accounting.TRES{{Name: "cpu", N: 1}}, Limit: minutes * minute}
+			if w := ch.MayStart(newBooks(), cl, 0); (w == nil) != want {
+				t.Errorf("%s: %d minutes: %+v", name, minutes, w)
+			}
+		}
+	}
+}
+
+// TestLeastMemory: a job that names no memory, or all of a node's, gets some that submission does not know; the start decides.
+func TestLeastMemory(t *testing.T) {
+	ch := chain(t, Enforce(office(t, "modify qos where name=normal set mintresperjob=mem=1G"), []string{"limits"}), alice)
+	if r := ch.MaySubmit(newBooks(), accounting.TRES{{Name: "cpu", N: 1}}, nil, 0, 1); r != nil {
+		t.Errorf("%+v", r)
+	}
+	if r := ch.MaySubmit(newBooks(), accounting.TRES{{Name: "mem", N: 1023}}, nil, 0, 1); r == nil || !strings.Contains(r.Why, "QOSMinMemory") {
+		t.Errorf("%+v", r)
+	}
+	if w := ch.MayStart(newBooks(), &Claim{TRES: accounting.TRES{{Name: "cpu", N: 1}}}, 0); reasonOf(w) != "QOSMinMemory" {
+		t.Errorf("%+v", w)
 	}
 }

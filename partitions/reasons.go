@@ -41,7 +41,7 @@ func tresReason(prefix, limit, name string) job.Reason {
 		end = "Limit"
 	}
 	minutes, minutesEnd := word, ""
-	if word == "Cpu" {
+	if word == "Cpu" { // CPU in a group's minutes only
 		minutes, minutesEnd = "CPU", "Limit"
 	}
 	switch limit {
@@ -59,15 +59,15 @@ func tresReason(prefix, limit, name string) job.Reason {
 	case "MaxTRESPerNode":
 		return job.LimitReason(prefix, "Max"+word+"PerNode")
 	case "MaxTRESMinsPerJob":
-		return job.LimitReason(prefix, "Max"+minutes+"MinutesPerJob"+minutesEnd)
+		return job.LimitReason(prefix, "Max"+word+"MinutesPerJob"+minutesEnd)
 	case "MaxTRESPerUser":
 		return job.LimitReason(prefix, "Max"+word+"PerUser"+end)
 	case "MaxTRESPerAccount":
 		return job.Reason("Max" + word + "PerAccount")
 	case "MaxTRESRunMinsPerUser":
-		return job.LimitReason(prefix, "Max"+minutes+"RunMinutesPerUser")
+		return job.Reason("Max" + word + "RunMinsPerUser")
 	case "MaxTRESRunMinsPerAccount":
-		return job.Reason("Max" + minutes + "RunMinutesPerAccount")
+		return job.Reason("Max" + word + "RunMinsPerAccount")
 	case "MinTRESPerJob":
 		if name == "cpu" {
 			return job.LimitReason(prefix, "MinCpuNotSatisfied")

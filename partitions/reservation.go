@@ -117,7 +117,7 @@ func (r *Reservation) overlaps(o *Reservation, now int64) bool {
 }
 
 // Admits tells whether a job of this user may run in the reservation: it must be in each of the lists that are given, and
-// in none that denies. Users and groups are one list.
+// in none that denies. Users may be numbers. A reservation has Users or Groups, never both.
 func (r *Reservation) Admits(uid uint32, user string, groups []string, account, qos string) bool {
 	return listed(r.Users, user, strconv.FormatUint(uint64(uid), 10)) && listed(r.Groups, groups...) && listed(r.Accounts, account) && listed(r.QOS, qos)
 }
