@@ -36,7 +36,7 @@ const (
 
 // Flags are the words of PriorityFlags that change a priority.
 type Flags struct {
-	AccrueAlways, CalculateRunning, SmallRelativeToTime    bool
+	AccrueAlways, SmallRelativeToTime                      bool
 	NoNormalAssoc, NoNormalPart, NoNormalQOS, NoNormalTRES bool
 }
 
@@ -109,8 +109,6 @@ func (p *Params) flags(words []string) error {
 		switch strings.ToUpper(w) {
 		case "ACCRUE_ALWAYS":
 			f.AccrueAlways = true
-		case "CALCULATE_RUNNING":
-			f.CalculateRunning = true
 		case "SMALL_RELATIVE_TO_TIME":
 			f.SmallRelativeToTime = true
 		case "NO_NORMAL_ALL":
@@ -123,7 +121,8 @@ func (p *Params) flags(words []string) error {
 			f.NoNormalQOS = true
 		case "NO_NORMAL_TRES":
 			f.NoNormalTRES = true
-		case "DEPTH_OBLIVIOUS", "NO_FAIR_TREE", "INCR_ONLY", "MAX_TRES", "MAX_TRES_GRES":
+		case "NO_FAIR_TREE", "MAX_TRES", "MAX_TRES_GRES":
+		case "DEPTH_OBLIVIOUS", "INCR_ONLY", "CALCULATE_RUNNING": // the configuration notes that they have no effect
 		default:
 			return fmt.Errorf("PriorityFlags: %q is not known", w)
 		}
@@ -138,6 +137,9 @@ func (p *Params) weights(words []string) error {
 		n, err := strconv.ParseUint(value, 10, 32)
 		if !ok || name == "" || err != nil {
 			return fmt.Errorf("PriorityWeightTRES: %q is not NAME=WEIGHT with a weight from 0 to %d", w, uint32(math.MaxUint32))
+		}
+		if _, err := accounting.ParseTRES(name + "=0"); err != nil {
+			return fmt.Errorf("PriorityWeightTRES: %q: %w", w, err)
 		}
 		p.TRES = append(p.TRES, Weight{strings.ToLower(name), uint32(n)})
 	}

@@ -94,8 +94,12 @@ type Part struct {
 
 // Part works out the part of j's rank that does not change with time; Accrue and Submit are not read.
 func (p *Params) Part(c *Cluster, j *Job) Part {
-	t := Terms{}
-	return Part{p: p, static: p.static(c, j, &t), fixed: j.Fixed, cpus: float64(max(j.CPUs, 1)), run: p.run(j), limit: j.Limit, deadline: j.Deadline}
+	return p.part(c, j, &Terms{})
+}
+
+// part is Part, with the terms noted in t.
+func (p *Params) part(c *Cluster, j *Job, t *Terms) Part {
+	return Part{p: p, static: p.static(c, j, t), fixed: j.Fixed, cpus: float64(max(j.CPUs, 1)), run: p.run(j), limit: j.Limit, deadline: j.Deadline}
 }
 
 // Run is the run time that the order counts with, in ms: the limit, or the corrected estimate.
@@ -116,7 +120,7 @@ func (p *Params) Key(c *Cluster, j *Job, now int64) Key {
 // Rank is j's priority at now with its terms, for people. It agrees with Key.
 func (p *Params) Rank(c *Cluster, j *Job, now int64) Terms {
 	var t Terms
-	part := Part{p: p, static: p.static(c, j, &t), fixed: j.Fixed, cpus: float64(max(j.CPUs, 1)), run: p.run(j), limit: j.Limit, deadline: j.Deadline}
+	part := p.part(c, j, &t)
 	key := p.key(&part, j.Submit, j.Accrue, now, &t)
 	t.Starved = key.Starved
 	return t
@@ -246,10 +250,10 @@ func (p *Params) tres(c *Cluster, j *Job, t *Terms) {
 		whole = c.TRES
 	}
 	for _, w := range p.TRES {
-		f := float64(amount(j.TRES, w.Name))
+		n, _ := j.TRES.Get(w.Name)
+		f := float64(n)
 		if !p.Flags.NoNormalTRES {
-			of := amount(whole, w.Name)
-			if of <= 0 {
+			if of, _ := whole.Get(w.Name); of <= 0 {
 				f = 0
 			} else {
 				f /= float64(of)
@@ -259,16 +263,6 @@ func (p *Params) tres(c *Cluster, j *Job, t *Terms) {
 		t.TRESOf = append(t.TRESOf, term)
 		t.TRES += term.Term
 	}
-}
-
-// amount is what a vector holds of one resource.
-func amount(v accounting.TRES, name string) int64 {
-	for i := range v {
-		if v[i].Name == name {
-			return v[i].N
-		}
-	}
-	return 0
 }
 
 // share is a factor over the largest one of its kind, or as it is.

@@ -172,6 +172,7 @@ func TestParse(t *testing.T) {
 		{Config{TRES: []string{"cpu"}}, `"cpu" is not NAME=WEIGHT`},
 		{Config{TRES: []string{"cpu=-1"}}, "cpu=-1"},
 		{Config{TRES: []string{"cpu=1", "CPU=2"}}, "cpu is named twice"},
+		{Config{TRES: []string{"cpus=1"}}, `"cpus=1": invalid TRES`},
 		{Config{SchedulerParameters: []string{"starvation=soon"}}, "starvation=soon"},
 		{Config{SchedulerParameters: []string{"estimates=good"}}, "estimates=good"},
 	} {
