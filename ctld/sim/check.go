@@ -38,6 +38,10 @@ func (s *sim) follow(before *state.View, cmds []*logpb.Command, results []fsm.Re
 	}
 	s.compare(before, purges, requeues)
 	s.keepPromises(before, cmds)
+	if p := cmds[0].GetPlan(); p != nil && p.Base == before.Version() {
+		s.victims(before, p)
+	}
+	s.evicted(before, cmds)
 	s.within(before, cmds)
 	s.settle(before, cmds)
 	s.aliveHeld()

@@ -27,7 +27,7 @@ func (s *sim) within(before *state.View, cmds []*logpb.Command) {
 	}
 	s.hetStarts(fresh)
 	if !slices.ContainsFunc(cmds, func(c *logpb.Command) bool { return c.GetPlan() == nil && mayMove(c) }) {
-		s.licensed()
+		s.licensed(fresh)
 		for _, j := range fresh {
 			s.limited(before, j)
 			s.reservedFor(before, j)
@@ -46,8 +46,11 @@ func (s *sim) hetStarts(fresh []*state.Job) {
 	}
 }
 
-// licensed: no more licenses are held than there are.
-func (s *sim) licensed() {
+// licensed: no more licenses are held than there are, where one that has begun has some.
+func (s *sim) licensed(fresh []*state.Job) {
+	if !slices.ContainsFunc(fresh, func(j *state.Job) bool { return j.Spec.RareValue(job.OptLicenses) != "" }) {
+		return
+	}
 	held := map[string]uint64{}
 	for j := range s.view.Active() {
 		if list, err := job.ParseLicenses(j.Spec.RareValue(job.OptLicenses)); err == nil && runs(j) {
