@@ -155,6 +155,33 @@ func (r *round) open(a *access, n int, from, to int64) bool {
 	return false
 }
 
+// outlasts tells that the lane's best job has a limit that is longer than what is left of each reservation that it names.
+func (r *round) outlasts(l *lane) (verdict, bool) {
+	limit, _ := r.limit(l)
+	if least := r.timeMin(l); least > 0 {
+		limit = least
+	}
+	detail := ""
+	for _, a := range l.open {
+		if a.mine == nil || a.flex {
+			return verdict{}, false
+		}
+		most := int64(0)
+		for _, w := range a.mine.windows {
+			most = max(most, w.end-max(w.start, r.now))
+		}
+		if limit != job.Unlimited && limit <= most {
+			return verdict{}, false
+		}
+		detail = "; reservation " + a.mine.res.Name + " has " + minutes(most) + " left"
+	}
+	asked := "asks for " + minutes(limit)
+	if limit == job.Unlimited {
+		asked = "has no time limit"
+	}
+	return verdict{rank: rankResources, reason: job.ReasonReservation, detail: asked + detail}, true
+}
+
 // opens is the next time after a moment at which reservations might let a job have node n.
 func (r *round) opens(a *access, n int, after, limit int64) (int64, bool) {
 	next := int64(afterward)

@@ -215,3 +215,23 @@ func TestPromisedTaskStartsOnce(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// A QOS that requires a reservation runs nothing outside of one; a job that would end after its reservation says so.
+func TestReservationDemands(t *testing.T) {
+	s := cluster(1, 4, 0)
+	s.limited(t, "modify qos name=normal|flags=RequiresReservation")
+	s.bobs("a", job.Spec{}, 60, 1)
+	if d := Plan(s, 0, Policy{}); len(d.Starts) != 0 || d.Classes[0].Reason != job.ReasonReservation {
+		t.Errorf("%s, %+v", show(d), d.Classes)
+	}
+	s.Reservations = []*partitions.Reservation{reservation("mine", 0, 2*hour, "bob", "n1")}
+	s.Classes[0].Extra = &job.Extra{Reservations: []string{"mine"}}
+	if got := show(Plan(s, 0, Policy{})); got != "1@n1:1/1" {
+		t.Errorf("in its reservation: %q", got)
+	}
+	s.Classes[0].Time = 3 * hour
+	d := Plan(s, 0, Policy{})
+	if len(d.Starts) != 0 || d.Classes[0].Reason != job.ReasonReservation || d.Classes[0].Detail != "asks for 03:00:00; reservation mine has 02:00:00 left" {
+		t.Errorf("%s, %+v", show(d), d.Classes)
+	}
+}

@@ -177,7 +177,11 @@ func holds(n *place.Node, room *place.Room, a *job.NodeAlloc, by place.Tenant) b
 // wait gives the best job of l its verdict and, if it is among the first that wait for resources in its partition, a
 // start that is kept free for it. Whatever ranks behind it may use those nodes only if that does not delay it.
 func (r *round) wait(q *lanes, l *lane) {
-	if v, ok := r.impossible(l); ok {
+	v, ok := r.impossible(l)
+	if !ok {
+		v, ok = r.outlasts(l)
+	}
+	if ok {
 		r.note(l, v)
 		q.close(l)
 		return
@@ -200,7 +204,7 @@ func (r *round) wait(q *lanes, l *lane) {
 		return
 	}
 	part := &r.parts[l.part]
-	v := r.lacks(l)
+	v = r.lacks(l)
 	if h := r.book(l, afterward); h != nil {
 		if full, ok := r.mayKeep(l, h); !ok { // a limit will be full then: it blocks nobody
 			r.note(l, full)

@@ -365,6 +365,7 @@ func (r *round) startOne(l *lane, task, limit int64) outcome {
 		}
 		return got
 	}
+	delete(r.due, w.JobID)
 	if len(own) > 0 { // what was promised in this round is used up; a further task is promised a start of its own
 		r.out.Promises = slices.DeleteFunc(r.out.Promises, func(c PromiseChange) bool { return c.JobID == w.JobID })
 	}
