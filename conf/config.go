@@ -164,7 +164,8 @@ type Config struct {
 	// How long a job runs before it may have to make room.
 	PreemptExemptTime int64 `conf:"PreemptExemptTime,timelimit,0,reload"`
 	// Comma list of youngest_first (of equal cost, the job that started last makes room first),
-	// min_exempt_priority=N (jobs of this priority or more make no room).
+	// min_exempt_priority=N (jobs of this priority or more make no room), send_user_signal (a job with --signal and
+	// GraceTime gets that signal instead of TERM when its grace begins).
 	PreemptParameters []string `conf:"PreemptParameters,list,,reload"`
 	// Comma list of options for the scheduler: promises=N (waiting jobs of a partition whose start is promised;
 	// 32 by default; 0 = open mode, the first one's is reserved and only estimated), backfill=priority|shortest|off (which jobs

@@ -14,7 +14,7 @@ var (
 	idleFlags      = []string{"calculate_running", "depth_oblivious", "incr_only"}
 	idleEnforce    = []string{"wckeys", "nojobs", "nosteps"}
 	idlePreempt    = []string{"gang", "priority"}
-	preemptOptions = []string{"youngest_first", "min_exempt_priority"}
+	preemptOptions = []string{"youngest_first", "min_exempt_priority", "send_user_signal"}
 	dependOptions  = []string{"kill_invalid_depend"}
 	schedOptions   = []string{"promises", "backfill", "estimates", "starvation", "bf_window", "bf_max_job_test", "bf_max_job_user", "sched_max_job_start",
 		"max_sched_work", "work", "partition_sched_work", "partition_work", "max_preempting_jobs", "assoc_limit_stop", "kill_invalid_depend"}

@@ -15,7 +15,7 @@ func TestIdleWords(t *testing.T) {
 		{"SchedulerParameters=promises=8,bf_continue", "SchedulerParameters=bf_continue has no effect"},
 		{"SchedulerParameters=promise=8", "SchedulerParameters=promise=8 has no effect"},
 		{"PriorityFlags=MAX_TRES,INCR_ONLY", "PriorityFlags=INCR_ONLY has no effect"},
-		{"PreemptParameters=youngest_first,send_user_signal", "PreemptParameters=send_user_signal has no effect"},
+		{"PreemptParameters=youngest_first,send_user_signal,strict_order", "PreemptParameters=strict_order has no effect"},
 		{"DependencyParameters=kill_invalid_depend,max_depend_depth=10", "DependencyParameters=max_depend_depth=10 has no effect"},
 		{"AccountingStorageEnforce=limits,wckeys", "AccountingStorageEnforce=wckeys has no effect"},
 		{"PreemptMode=SUSPEND,GANG", "PreemptMode=GANG has no effect"},

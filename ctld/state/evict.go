@@ -1,6 +1,9 @@
 package state
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/tensorgrid/tensorgrid/ctld/sched"
 	"github.com/tensorgrid/tensorgrid/internal/job"
 )
@@ -46,21 +49,39 @@ func (t *Tx) suspendFor(old *Job, by uint32) bool {
 	return true
 }
 
-// sendAway ends a run or queues it again, after its grace if it has one: it gets CONT and TERM at once and goes on
-// until it ends or the grace is over.
+// sendAway ends a run or queues it again, after its grace if it has one: it gets its warning at once and goes on until
+// it ends or the grace is over.
 func (t *Tx) sendAway(old *Job, e *sched.Evict) bool {
 	j := edit(old)
 	j.PreemptAt, j.PreemptHow, j.PreemptBy = t.now, e.How, e.By
 	if grace := min(e.Grace, MaxGrace); grace > 0 && j.State == job.Running && j.Flags&job.Configuring == 0 {
 		j.GraceEnd = t.now + grace
-		for _, number := range []int32{sigCont, sigTerm} {
-			j.addSignal(Signal{Number: number, Full: true}) // one that finds no place is made up for by the kill
+		for _, s := range t.warning(j) {
+			j.addSignal(s) // one that finds no place is made up for by the kill
 		}
 		t.put(old, j)
 		return true
 	}
 	t.preempt(old, j)
 	return true
+}
+
+// warning is what tells a run that its grace begins: CONT, and TERM, or with PreemptParameters=send_user_signal the
+// signal of --signal, to whom that goes, unless its time has come already.
+func (t *Tx) warning(j *Job) []Signal {
+	last := Signal{Number: sigTerm, Full: true}
+	asked, err := job.ParseSignalSpec(j.Spec.Signal)
+	if j.Spec.Signal != "" && err == nil && t.cfg.Sched.sendUserSignal() {
+		if end := j.Start + j.Stopped + j.TimeLimit; j.TimeLimit <= 0 || t.now < end-asked.Before {
+			last = Signal{Number: int32(asked.Signal), BatchOnly: asked.Batch}
+		}
+	}
+	return []Signal{{Number: sigCont, Full: true}, last}
+}
+
+// sendUserSignal tells whether the run that makes room gets its own signal.
+func (c *SchedConfig) sendUserSignal() bool {
+	return slices.ContainsFunc(c.PreemptParameters, func(w string) bool { return strings.EqualFold(w, "send_user_signal") })
 }
 
 // preempt ends a run that was chosen to make room, or takes it back to the queue. j is a copy of old, to be stored.
