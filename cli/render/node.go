@@ -53,6 +53,8 @@ func NodeState(n *ctldpb.Node) (long, short string) {
 		long, short = "reserved", "resv"
 	case has("PLANNED") && n.State == "IDLE":
 		long, short = "planned", "plnd"
+	case has("PLANNED") && n.State == "MIXED":
+		long, short = "mixed-", "mix-"
 	default:
 		long, short = baseNodeState(n.State)
 	}

@@ -43,9 +43,13 @@ func (s *Server) ListNodes(ctx context.Context, req *ctldpb.ListNodesRequest) (*
 			parts[n] = append(parts[n], p.Name)
 		}
 	}
+	kept := keptIdle(view)
+	show := func(n *state.Node) {
+		out.Nodes = append(out.Nodes, s.nodeToAPI(n, parts[n.Name], view.ReservationFlags(n.Name, now)|kept(n)))
+	}
 	if len(req.Names) == 0 {
 		for n := range view.Nodes() {
-			out.Nodes = append(out.Nodes, s.nodeToAPI(n, parts[n.Name], view.ReservationFlags(n.Name, now)))
+			show(n)
 		}
 		return out, nil
 	}
@@ -55,12 +59,28 @@ func (s *Server) ListNodes(ctx context.Context, req *ctldpb.ListNodesRequest) (*
 	}
 	for _, name := range names {
 		if n := view.Node(name); n != nil {
-			out.Nodes = append(out.Nodes, s.nodeToAPI(n, parts[name], view.ReservationFlags(name, now)))
+			show(n)
 		} else {
 			out.Unknown = append(out.Unknown, name)
 		}
 	}
 	return out, nil
+}
+
+// keptIdle gives a function that marks what is idle, all of a node or part of it, and promised to a waiting job.
+func keptIdle(view state.Viewer) func(*state.Node) node.Flags {
+	promised := map[string]bool{}
+	for j := range view.Promises() {
+		for i := range j.Promise.Nodes {
+			promised[j.Promise.Nodes[i].Node] = true
+		}
+	}
+	return func(n *state.Node) node.Flags {
+		if s := n.BaseState(); promised[n.Name] && (s == node.Idle || s == node.Mixed) {
+			return node.Planned
+		}
+		return 0
+	}
 }
 
 // private refuses what PrivateData hides from all but operators.

@@ -81,6 +81,9 @@ func (t *tables) those(set *btree.Map[uint32, none]) iter.Seq[*Job] {
 // Live walks the records that have not ended or are still completing, ascending by id.
 func (t *tables) Live() iter.Seq[*Job] { return t.those(t.live) }
 
+// Promises walks the waiting records that hold a promise, ascending by id.
+func (t *tables) Promises() iter.Seq[*Job] { return t.those(t.promised) }
+
 // Active walks the records that hold resources, ascending by id.
 func (t *tables) Active() iter.Seq[*Job] {
 	return func(yield func(*Job) bool) {

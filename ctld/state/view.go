@@ -40,6 +40,8 @@ type Viewer interface {
 	Reason(j *Job) (job.Reason, string)
 	// Promised tells whether a waiting record holds a promise, which ExpectedStart then shows.
 	Promised(j *Job) bool
+	// Promises walks the waiting records that hold a promise, ascending by id.
+	Promises() iter.Seq[*Job]
 	// ExpectedStart is when the planner expects a waiting record to start; 0 when that is not known.
 	ExpectedStart(j *Job) int64
 
