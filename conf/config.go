@@ -134,8 +134,9 @@ type Config struct {
 	PriorityWeightQOS uint32 `conf:"PriorityWeightQOS,count,0,reload"`
 	// Weights of what a job asks for: CPU=1000,Mem=2000,GRES/gpu=3000.
 	PriorityWeightTRES []string `conf:"PriorityWeightTRES,list,,reload"`
-	// Weight of a job's bid (gsub --bid). At most PriorityWeightAge and PriorityWeightFairshare together, so
-	// that these always overtake it.
+	// Weight of a job's bid (gsub --bid), by how far it is above SchedulerParameters=posted_price=N, in 10^-6
+	// token for a billing unit and hour: nothing at that price, all of the weight at 16 times it. At most
+	// PriorityWeightAge and PriorityWeightFairshare together, so that these always overtake it.
 	PriorityWeightBid uint32 `conf:"PriorityWeightBid,count,0,reload"`
 	// The age at which a job's age factor is 1.
 	PriorityMaxAge int64 `conf:"PriorityMaxAge,timelimit,7-0,reload"`

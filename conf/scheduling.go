@@ -17,7 +17,7 @@ var (
 	preemptOptions = []string{"youngest_first", "min_exempt_priority", "send_user_signal"}
 	dependOptions  = []string{"kill_invalid_depend"}
 	schedOptions   = []string{"promises", "backfill", "estimates", "starvation", "bf_window", "bf_max_job_test", "bf_max_job_user", "sched_max_job_start",
-		"max_sched_work", "work", "partition_sched_work", "partition_work", "max_preempting_jobs", "assoc_limit_stop", "kill_invalid_depend"}
+		"max_sched_work", "work", "partition_sched_work", "partition_work", "max_preempting_jobs", "assoc_limit_stop", "kill_invalid_depend", "posted_price"}
 	enforceWords = []string{"none", "associations", "limits", "qos", "safe", "wckeys", "nojobs", "nosteps", "all"}
 	preemptModes = []string{"off", "cancel", "requeue", "suspend", "gang", "within", "priority"}
 )
@@ -48,6 +48,11 @@ func (b *builder) scheduling() {
 	if uint64(c.PriorityWeightBid) > uint64(c.PriorityWeightAge)+uint64(c.PriorityWeightFairshare) {
 		b.r.problem(c.Source, 0, "PriorityWeightBid=%d is over PriorityWeightAge + PriorityWeightFairshare = %d: a bid could never be overtaken",
 			c.PriorityWeightBid, uint64(c.PriorityWeightAge)+uint64(c.PriorityWeightFairshare))
+	}
+	if c.PriorityWeightBid > 0 && !slices.ContainsFunc(c.SchedulerParameters, func(w string) bool {
+		return strings.HasPrefix(strings.ToLower(w), "posted_price=")
+	}) {
+		b.r.problem(c.Source, 0, "PriorityWeightBid=%d needs SchedulerParameters=posted_price=N: a bid counts by how far it is above that", c.PriorityWeightBid)
 	}
 	if c.PriorityCalcPeriod <= 0 {
 		b.r.problem(c.Source, 0, "PriorityCalcPeriod must be over 0")

@@ -31,6 +31,9 @@ func (s *Snapshot) ranked(c *Class, x *job.Extra, q *job.Request, part *Partitio
 	j := &priority.Job{Nodes: q.MinNodes, CPUs: q.CPUs, Limit: limit, Estimate: c.Estimate, PartFactor: part.PriorityJob,
 		QOSPriority: c.QOSPriority, AssocPriority: c.AssocPrio, FairShare: 1, Nice: c.Spec.Nice, Site: c.Site, Bid: x.Bid,
 		Fixed: c.Fixed, Deadline: x.Deadline}
+	if s.Priority != nil {
+		j.Price = s.Priority.Price
+	}
 	if s.Shares != nil {
 		j.FairShare = s.Shares(c.Assoc)
 	}

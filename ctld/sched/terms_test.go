@@ -33,3 +33,22 @@ func TestTerms(t *testing.T) {
 		t.Errorf("without options read before: %+v", again)
 	}
 }
+
+// A bid counts by how far it is above the posted price of the configuration, and not at all where none is posted.
+func TestBidAbovePostedPrice(t *testing.T) {
+	s := cluster(1, 4, 0)
+	for price, want := range map[string]float64{"": 0, "posted_price=1000000": 500, "posted_price=4000000": 0} {
+		p, err := priority.Parse(priority.Config{Age: 1000, Bid: 1000, SchedulerParameters: []string{price}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Priority, s.Cluster = p, priority.Cluster{Nodes: 1, CPUs: 4}
+		got := s.Terms(&Class{Spec: &job.Spec{NTasks: 1}, Extra: &job.Extra{Bid: 4_000_000}}, &Waiting{}, s.Partitions[0], 0).Bid
+		if got != want {
+			t.Errorf("%q: the bid counts %v, want %v", price, got, want)
+		}
+	}
+	if _, err := priority.Parse(priority.Config{SchedulerParameters: []string{"posted_price=0"}}); err == nil {
+		t.Error("posted_price=0 was taken")
+	}
+}

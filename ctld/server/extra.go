@@ -35,6 +35,9 @@ func (s *Server) checkExtra(spec *job.Spec, view state.Viewer) *ctldpb.Refusal {
 	if x.Bid < 0 {
 		return refusalOf(codeInvalid, fmt.Sprintf("--bid: %d is below 0", x.Bid))
 	}
+	if c := view.Config(); x.Bid > 0 && c != nil && c.Sched.WeightBid == 0 {
+		return refusalOf(codeInvalid, "--bid: bids have no effect on this cluster (PriorityWeightBid is 0)")
+	}
 	if x.Prefer != "" {
 		if _, err := partitions.ParseFeatures(x.Prefer); err != nil {
 			return refusalOf("ESLURM_INVALID_FEATURE", fmt.Sprintf("--prefer: %v", err))

@@ -26,6 +26,7 @@ func TestRareOptions(t *testing.T) {
 		{job.OptSockets, "two", "INVALID", []string{"--sockets-per-node", "two"}},
 		{job.OptSwitches, "x@5", "INVALID", []string{"--switches", "x"}},
 		{job.OptBid, "-5", "INVALID", []string{"--bid", "-5"}},
+		{job.OptBid, "5", "INVALID", []string{"--bid", "PriorityWeightBid"}},
 		{job.OptPrefer, "fast&", "ESLURM_INVALID_FEATURE", []string{"--prefer"}},
 		{job.OptDeadline, past, "ESLURM_INVALID_TIME_VALUE", []string{"--deadline", "passed"}},
 		{job.OptDeadline, soon, "ESLURM_INVALID_TIME_LIMIT", []string{"--deadline", "01:00:00"}},

@@ -56,6 +56,7 @@ type Params struct {
 	Flags                                               Flags
 	Starvation                                          int64 // wait after which a job goes first; 0 = never
 	Estimates                                           string
+	Price                                               int64 // posted price of a billing unit and hour in 10^-6 token; 0 = none, bids count nothing
 }
 
 // Config is what of grid.conf the Params come from, as it is written there.
@@ -168,6 +169,12 @@ func (p *Params) options(words []string) error {
 			if p.Estimates != UserEstimates && p.Estimates != CorrectedEstimates {
 				return fmt.Errorf("SchedulerParameters: estimates=%s is none of user, corrected", value)
 			}
+		case "posted_price":
+			price, err := strconv.ParseInt(value, 10, 64)
+			if err != nil || price < 1 {
+				return fmt.Errorf("SchedulerParameters: posted_price=%s: a whole number of 10^-6 token from 1 on was expected", value)
+			}
+			p.Price = price
 		}
 	}
 	return nil
