@@ -119,6 +119,19 @@ func (s *sim) ask(r *request) {
 	}, r.cmd)
 }
 
+// charges draws what a job takes beside nodes: licenses, its QOS, a reservation.
+func (s *sim) charges(p *logpb.JobSpec) {
+	if s.happens("licenses") {
+		p.Rare = append(p.Rare, job.OptLicenses, pick(s, "foo:1", "foo:2"))
+	}
+	if s.happens("qos") {
+		p.Qos = "hi"
+	}
+	if s.happens("inside") && len(s.view.Reservations()) > 0 {
+		p.Rare = append(p.Rare, job.OptReservation, s.view.Reservations()[0].Name)
+	}
+}
+
 // spec makes a specification.
 func (s *sim) spec() *logpb.JobSpec {
 	p := &logpb.JobSpec{Name: pick(s, "a", "b", "c"), Uid: uint32(1 + s.dice.below(3)), Requeue: int32(s.dice.below(3)) - 1, Nice: int32(s.dice.below(3)) - 1,
@@ -174,15 +187,7 @@ func (s *sim) spec() *logpb.JobSpec {
 			p.Rare = append(p.Rare, job.OptInvalidDep, "yes")
 		}
 	}
-	if s.happens("licenses") {
-		p.Rare = append(p.Rare, job.OptLicenses, pick(s, "foo:1", "foo:2"))
-	}
-	if s.happens("qos") {
-		p.Qos = "hi"
-	}
-	if s.happens("inside") && len(s.view.Reservations()) > 0 {
-		p.Rare = append(p.Rare, job.OptReservation, s.view.Reservations()[0].Name)
-	}
+	s.charges(p)
 	if s.happens("blob") {
 		for b := range s.view.Blobs() {
 			if uint64(len(b.Data)) == b.Total && s.dice.in(2) {
