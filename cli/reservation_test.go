@@ -131,7 +131,7 @@ func TestShowPlannedJob(t *testing.T) {
 	at := fakeNow.UnixMilli()
 	r.fake.jobs = []*ctldpb.Job{{JobId: 13, HetJobId: 12, HetOffset: 1, HetIds: "12-13", ArrayTaskId: -1, User: "alice", State: "PENDING", Partition: "main", StartMs: at + 60000, StartPromised: true, SchedNodes: "n[1-2]", DeadlineMs: at + 7200_000,
 		Licenses: "m:1", Spec: &ctldpb.JobSpec{Name: "h", Dependency: "afterok:9", Rare: map[string]string{"reservation": "r1", "switches": "1@60", "prefer": "a100", "exclusive": "user", "sockets-per-node": "2", "cores-per-socket": "8", "bid": "500000"}}},
-		{JobId: 14, ArrayTaskId: -1, User: "alice", State: "SUSPENDED", Partition: "main", StartMs: at - 60000, SuspendMs: at - 1000, PreemptMs: at - 1000, CheckpointMs: at - 5000, NodeList: "n1", Spec: &ctldpb.JobSpec{Name: "s"}}}
+		{JobId: 14, ArrayTaskId: -1, User: "alice", State: "SUSPENDED", Partition: "main", StartMs: at - 60000, SuspendMs: at - 1000, SuspendedMs: 1000, PreemptMs: at - 1000, CheckpointMs: at - 5000, NodeList: "n1", Spec: &ctldpb.JobSpec{Name: "s"}}}
 	a := r.call("gctl", "show", "job", "12+1")
 	for _, want := range []string{"JobId=13 HetJobId=12 HetJobOffset=1 JobName=h\n   HetJobIdSet=12-13\n", "Deadline=2026-11-30T14:00:00\n", "Dependency=afterok:9(unfulfilled)\n", "NodeList=(null)\n   SchedNodeList=n[1-2]\n",
 		"ReqB:S:C:T=0:0:8:*", "Socks/Node=2 ", "Features=(null) Prefer=a100 DelayBoot", "Reservation=r1\n", "OverSubscribe=USER ", "Licenses=m:1 ", "Switches=1@60\n", "StartKind=promised\n", "Bid=0.5\n"} {
@@ -143,7 +143,7 @@ func TestShowPlannedJob(t *testing.T) {
 		t.Errorf("scontrol has lines of ours: %s", a.out)
 	}
 	a = r.call("scontrol", "show", "job", "14")
-	for _, want := range []string{"JobState=SUSPENDED", "PreemptTime=2026-11-30T11:59:59\n", "SuspendTime=2026-11-30T11:59:59 ", "CheckpointTime=2026-11-30T11:59:55\n"} {
+	for _, want := range []string{"JobState=SUSPENDED", "PreemptTime=2026-11-30T11:59:59\n", "SuspendTime=2026-11-30T11:59:59 SecsPreSuspend=59 ", "CheckpointTime=2026-11-30T11:59:55\n"} {
 		if !strings.Contains(a.out, want) {
 			t.Errorf("no %q in %s", want, a.out)
 		}

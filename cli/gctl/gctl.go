@@ -145,7 +145,7 @@ func Manual() *getopt.Manual {
 			"The words controller, snapshot, pki and node are for those who run the cluster; each has options of its own, which stand after it, and tells them with --help.",
 			"On a host without a controller, commands call the controllers' UserPort: with a token that gnoded --login of this host mints for its users, or with the wallet whose key is in the file that GRID_WALLET names.",
 			"update JobId=ID takes TimeLimit, Priority, Nice, Partition, QOS, Account, Reservation, Licenses, Deadline, StartTime, Dependency and more; Checkpoint=now says that the job has saved its work, which counts when something has to make room.",
-			"A reservation is made of Nodes=, or NodeCnt= with Features= and PartitionName=, or Licenses= alone; of Users= or Accounts=, a minus sign in front keeps somebody out; and of Flags=: MAINT, IGNORE_JOBS, OVERLAP, DAILY, WEEKLY, WEEKDAY, WEEKEND, FLEX and others. += and -= change lists.",
+			"A reservation is made of Nodes=, or NodeCnt= with Features= and PartitionName=, or Licenses= with the flag LICENSE_ONLY; of Users= or Accounts=, a minus sign in front keeps somebody out; and of Flags=: MAINT, IGNORE_JOBS, OVERLAP, DAILY, WEEKLY, WEEKDAY, WEEKEND, FLEX and others. += and -= change lists.",
 			"gctl job output ID shows what a job wrote to its output file, also when that file is on a node's own disk.",
 			"show hostnames, hostlist and hostlistsorted fold and unfold host names and ask no controller; without a list show hostnames takes SLURM_JOB_NODELIST.",
 		},

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tensorgrid/tensorgrid/api/ctldpb"
 	"github.com/tensorgrid/tensorgrid/cli/program"
@@ -140,10 +141,18 @@ func (c *call) jobRecord(j *ctldpb.Job) *record {
 	if j.PreemptMs > 0 {
 		r.line("PreemptEligibleTime="+clock.Time(j.StartMs, "Unknown"), kv("PreemptTime", clock.Time(j.PreemptMs, "None")))
 	}
-	r.line(kv("SuspendTime", clock.Time(j.SuspendMs, "None")), kv("SecsPreSuspend", j.SuspendedMs/1000), kv("LastSchedEval", clock.Time(j.LastEvalMs, "Unknown")), "Scheduler=Main")
+	r.line(kv("SuspendTime", clock.Time(j.SuspendMs, "None")), kv("SecsPreSuspend", ranBeforeSuspend(j, clock.Now)), kv("LastSchedEval", clock.Time(j.LastEvalMs, "Unknown")), "Scheduler=Main")
 	c.jobSizes(r, j)
 	c.jobFiles(r, j)
 	return r
+}
+
+// ranBeforeSuspend is for how many seconds a suspended job ran until it was suspended; 0 for one that isn't.
+func ranBeforeSuspend(j *ctldpb.Job, now time.Time) int64 {
+	if j.SuspendMs == 0 || render.BaseState(j) != job.Suspended {
+		return 0
+	}
+	return render.Elapsed(j, now.UnixMilli()) / 1000 // time stopped, to this moment, isn't in it
 }
 
 // jobSizes is what the job asks for and holds.

@@ -40,6 +40,9 @@ func ParseDuration(s string) (int64, error) {
 		return Unlimited, nil
 	}
 	days, clock, hasDays := strings.Cut(s, "-")
+	if n, ok := digitsIn(clock); hasDays && days == "" && ok && n > 0 {
+		return 0, fmt.Errorf("%w %q: it is negative; only -1 has a meaning, no limit", ErrTimeSpec, s)
+	}
 	if !hasDays {
 		clock = s
 	}

@@ -20,7 +20,7 @@ func TestParseTimeLimit(t *testing.T) {
 	}
 	for in, want := range map[string]string{
 		"10m": `"10m" is not a number`, "1h": `"1h"`, "abc": `"abc"`, "1:2:3:4": "more than three", "": `"" is not a number`, "1:": `""`,
-		"-5": `"" is not`, "1-": `"" is not`, "1-2-3": `"2-3"`, "1.5": `"1.5"`, " 5": `" 5"`, "+5": `"+5"`, "--1": `""`,
+		"-5": "it is negative", "1-": `"" is not`, "1-2-3": `"2-3"`, "1.5": `"1.5"`, " 5": `" 5"`, "+5": `"+5"`, "--1": `""`,
 		"2982617-00:00:00": "longer than", "999999999999": "longer than", "4294967294": "longer than",
 		"99999999999999999999999999": "longer than", "4294967293:1": "longer than", "1-2:3:4:5": "more than three",
 		"18446744073709551616": "longer than", "153722867280912931:0": "longer than",
