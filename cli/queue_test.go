@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tensorgrid/tensorgrid/api/ctldpb"
+	"github.com/tensorgrid/tensorgrid/internal/job"
 )
 
 // StreamJobs gives f.stream rows in pieces; f.breaks of the calls break off in the middle.
@@ -190,4 +191,15 @@ func TestExplained(t *testing.T) {
 		"  starts:     2026-11-30T12:01:00 (estimate)\n"+
 		"  sooner:     --gres=gpu:1 could start now\n"+
 		"2_7 COMPLETED (None)\n", "")
+	for reason, starts := range map[job.Reason]string{
+		job.ReasonDependencyNever: "never: what it depends on can't come any more",
+		job.ReasonDependency:      "not before what it depends on has come",
+		job.ReasonHeldUser:        "not before it is released",
+		"AssocGrpCpuLimit":        "not known yet",
+	} {
+		r.fake.explained = &ctldpb.JobExplanation{JobId: "2_[0-4%2]", State: "PENDING", Reason: string(reason), Detail: "so"}
+		r.want(r.call("gqueue", "--why", "2"), 0, "2_[0-4%2] PENDING ("+string(reason)+"): so\n  starts:     "+starts+"\n2_7 COMPLETED (None)\n", "")
+	}
+	r.fake.explained = &ctldpb.JobExplanation{JobId: "2_[0-4%2]", State: "PENDING", Reason: "BeginTime", Detail: "so", StartMs: fakeNow.UnixMilli() + 60000}
+	r.want(r.call("gqueue", "--why", "2"), 0, "2_[0-4%2] PENDING (BeginTime): so\n  starts:     2026-11-30T12:01:00 (at the earliest)\n2_7 COMPLETED (None)\n", "")
 }

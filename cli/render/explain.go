@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/tensorgrid/tensorgrid/api/ctldpb"
+	"github.com/tensorgrid/tensorgrid/internal/job"
 )
 
 // Explain says in lines what a job needs, what is missing, what stands in its way, and when it starts. The lines are
@@ -30,8 +31,11 @@ func Explain(e *ctldpb.JobExplanation, clock Clock) []string {
 	}
 	if e.StartMs > 0 {
 		kind := "estimate"
-		if e.Promised {
+		switch {
+		case e.Promised:
 			kind = "promised"
+		case e.Reason == string(job.ReasonBeginTime):
+			kind = "at the earliest"
 		}
 		at := fmt.Sprintf("%s (%s)", clock.Time(e.StartMs, ""), kind)
 		if e.Nodes != "" {
@@ -42,10 +46,24 @@ func Explain(e *ctldpb.JobExplanation, clock Clock) []string {
 		}
 		add("starts:", at)
 	} else {
-		add("starts:", "not known yet")
+		add("starts:", noStart(job.Reason(e.Reason)))
 	}
 	add("sooner:", e.Advice...)
 	return lines
+}
+
+// noStart says why no time can be told.
+func noStart(r job.Reason) string {
+	switch r {
+	case job.ReasonDependencyNever:
+		return "never: what it depends on can't come any more"
+	case job.ReasonDependency:
+		return "not before what it depends on has come"
+	case job.ReasonHeldUser, job.ReasonHeldAdmin, job.ReasonReservationDeleted, job.ReasonMaxRequeue,
+		job.ReasonLaunchFailure, job.ReasonProlog:
+		return "not before it is released"
+	}
+	return "not known yet"
 }
 
 // inLine is "3 jobs before it of 17 that wait in main".

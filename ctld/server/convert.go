@@ -148,7 +148,7 @@ func (w *shower) schedule(out *ctldpb.Job, j *state.Job) {
 			out.StartMs = w.view.ExpectedStart(j)
 			out.StartPromised = out.StartMs != 0 && w.view.Promised(j)
 		}
-		if j.Promise != nil {
+		if j.Promise != nil && out.StartMs != 0 {
 			names := make([]string, len(j.Promise.Nodes))
 			for i := range j.Promise.Nodes {
 				names[i] = j.Promise.Nodes[i].Node

@@ -46,8 +46,15 @@ func (v *View) Reason(j *Job) (job.Reason, string) {
 	return c.reason, c.detail
 }
 
-// ExpectedStart is when the planner last expected the record's class to start; 0 when not known.
+// ExpectedStart is when the planner last expected the record's class to start; 0 when not known. A record whose time to
+// begin is ahead starts then at the earliest.
 func (v *View) ExpectedStart(j *Job) int64 {
+	if isWaiting(j) && v.blocked(j) != "" {
+		return 0 // whatever was promised
+	}
+	if begin := notBefore(j); isWaiting(j) && begin > v.time && j.Promise == nil {
+		return begin
+	}
 	if j.Promise != nil {
 		return j.Promise.Start
 	}
