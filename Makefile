@@ -85,9 +85,9 @@ bench-launch: build ## jobs a second end to end, beside a bare fork loop (root)
 	$(GO) test -count=1 -v -timeout 15m -run 'TestBenchLaunch' ./cli -bench-launch
 
 bench-sched: need-go ## rounds of the planner, the whole controller on 5,000 simulated nodes, calls beside full passes
-	$(GO) test -count=1 -v -timeout 20m -run 'TestBench$$' ./ctld/sched -bench-sched
-	$(GO) test -count=1 -v -timeout 20m -run 'TestBench(Controller|Depth|Queues|Sockets)' ./ctld/daemon -bench-sched
-	$(GO) test -count=1 -v -timeout 20m -run 'TestBenchSchedCalls' ./ctld/server -bench-sched
+	@short=0; for part in './ctld/sched -run TestBench$$' \
+	  './ctld/daemon -run TestBench(Controller|Depth|Replicas|Queues|Sockets|Calls)$$ -bench-seconds 5'; do \
+	  $(GO) test -count=1 -v -timeout 20m $$part -bench-sched || short=1; done; exit $$short
 
 bench-slurm-install: ## Debian's Slurm, the rival that bench-launch measures when it is there (root)
 	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq slurm-wlm munge

@@ -100,11 +100,12 @@ func TestBenchQueues(t *testing.T) {
 		t.Skip("only with -bench-sched (make bench-sched)")
 	}
 	nodes := kueueCohorts * kueueQueues
-	c := newSimCluster(t, nodes, fmt.Sprintf("NodeName=s[1-%d] CPUs=%d RealMemory=80000", nodes, kueueQuota),
-		"AccountingStorageEnforce=limits,qos", "PriorityType=priority/multifactor", "PriorityWeightQOS=1000", "PriorityWeightAge=10")
+	c := newSimCluster(t, simSetup{nodes: nodes, lines: []string{fmt.Sprintf("NodeName=s[1-%d] CPUs=%d RealMemory=80000", nodes, kueueQuota),
+		"AccountingStorageEnforce=limits,qos", "PriorityType=priority/multifactor", "PriorityWeightQOS=1000", "PriorityWeightAge=10"}})
 	c.accounts()
 	lasts := c.fill()
-	c.lasts.Store(&lasts)
+	last := func(id uint32) time.Duration { return lasts[id] }
+	c.lasts.Store(&last)
 	rate := c.rate(len(lasts))
 	for j := range c.log.View().Jobs() {
 		if j.State != job.Completed {
@@ -118,7 +119,11 @@ func TestBenchQueues(t *testing.T) {
 // ends reports the end of runs when they have lasted as long as they do.
 func (a *simAgent) ends(reports []*nodepb.Report) {
 	for _, r := range reports {
-		time.AfterFunc((*a.lasts.Load())[r.Key.JobId], func() {
+		last := (*a.lasts.Load())(r.Key.JobId)
+		if last < 0 {
+			continue
+		}
+		time.AfterFunc(last, func() {
 			r.EndMs = time.Now().UnixMilli()
 			a.say(&nodepb.AgentMessage{Of: &nodepb.AgentMessage_Reports{Reports: &nodepb.Reports{Reports: []*nodepb.Report{r}}}})
 		})

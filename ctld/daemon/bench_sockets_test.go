@@ -119,7 +119,7 @@ func TestBenchSockets(t *testing.T) {
 	if !*benchSched {
 		t.Skip("only with -bench-sched (make bench-sched)")
 	}
-	c := newSimClusterBehind(t, socketNodes, newSocketDoor(t))
+	c := newSimCluster(t, simSetup{nodes: socketNodes, door: newSocketDoor(t)})
 	jobs := 1000 * *benchSeconds
 	c.submit(jobs, 100)
 	fmt.Printf("figure sockets_agents %d agents\nfigure sockets_starts %.0f 1/s\n", socketNodes, c.rate(jobs))
