@@ -115,7 +115,7 @@ func Probe(s *Snapshot, now int64, pol Policy, ask Ask) *Answer {
 		}
 	}
 	a.Ahead, a.Queue = r.inLine(&w)
-	return a
+	return r.own(a, &w)
 }
 
 // find gives the class and record that are asked about.
@@ -222,7 +222,7 @@ func (r *round) answer(w *Waiting) *Answer {
 	}
 	l := r.ask.lane
 	if l == nil || l.fit == nil || l.fit.wrong != "" {
-		return r.own(a, w)
+		return a
 	}
 	a.Needs = l.fit.shape.Needs()
 	if a.Partition == "" {
@@ -237,20 +237,27 @@ func (r *round) answer(w *Waiting) *Answer {
 	if a.Reason != job.ReasonNone {
 		r.lacking(l, a)
 	}
-	return r.own(a, w)
+	return a
 }
 
-// own puts what keeps the record itself before what its shape waits for.
+// own puts what keeps the record itself before what its shape waits for. Such a record does not stand in line: nobody
+// knows when it will, or it has a time before which it cannot start.
 func (r *round) own(a *Answer, w *Waiting) *Answer {
+	reason := w.Blocked
 	switch {
-	case w.Blocked != "":
-		a.Reason, a.Detail = w.Blocked, ""
+	case reason != "":
 	case w.Held:
-		a.Reason, a.Detail = job.ReasonHeldUser, ""
+		reason = job.ReasonHeldUser
 	case w.Begin > r.now:
-		a.Reason, a.Detail = job.ReasonBeginTime, ""
+		reason = job.ReasonBeginTime
+	default:
+		return a
 	}
-	return a
+	own := Answer{Found: a.Found, Reason: reason, Needs: a.Needs, Partition: a.Partition, Never: a.Never}
+	if reason == job.ReasonBeginTime && a.Start > 0 {
+		own.Start, own.Nodes = max(a.Start, w.Begin), a.Nodes
+	}
+	return &own
 }
 
 // lacking tells what is missing on how many nodes, who keeps them, and what would help.
@@ -258,7 +265,7 @@ func (r *round) lacking(l *lane, a *Answer) {
 	limit, _ := r.limit(l)
 	to := endAfter(r.now, limit)
 	var counts [len(lackWords)]int
-	down, reserved, jobs := 0, map[string]int{}, map[uint32]int{}
+	down, reserved, jobs, endless := 0, map[string]int{}, map[uint32]int{}, map[uint32]bool{}
 	for _, n := range r.p.order[l.part] {
 		node := r.s.Nodes[n]
 		if node.Up {
@@ -272,8 +279,9 @@ func (r *round) lacking(l *lane, a *Answer) {
 			reserved[name]++
 		}
 		for _, h := range r.holds[n] {
-			if h.job != l.head.JobID && h.at < to {
+			if open := a.Start == 0 && h.end >= never; h.job != l.head.JobID && (h.at < to || open) {
 				jobs[h.job]++
+				endless[h.job] = endless[h.job] || open
 			}
 		}
 	}
@@ -292,11 +300,15 @@ func (r *round) lacking(l *lane, a *Answer) {
 	}
 	for _, id := range sortedKeys(jobs) {
 		if len(a.Blocked) < maxNames {
-			a.Blocked = append(a.Blocked, "job "+strconv.FormatUint(uint64(id), 10)+" on "+plural(jobs[id], "node"))
+			text := "job " + strconv.FormatUint(uint64(id), 10) + " on " + plural(jobs[id], "node")
+			if endless[id] {
+				text += ", without a time limit"
+			}
+			a.Blocked = append(a.Blocked, text)
 		}
 	}
-	if !a.Never && !l.fit.hopeless() {
-		r.advise(l, limit, a)
+	if !a.Never && !l.fit.hopeless() && (a.Reason == job.ReasonResources || a.Reason == job.ReasonPriority) {
+		r.advise(l, limit, a) // else something other than time is in the way
 	}
 }
 
