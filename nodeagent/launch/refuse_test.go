@@ -16,15 +16,28 @@ import (
 	"github.com/tensorgrid/tensorgrid/nodeagent/launch/server"
 )
 
+// refusedOrder is an order that no launcher takes.
+type refusedOrder struct {
+	name   string
+	change func(*cred.Launch)
+	spoil  func(*order) // after signing
+	want   string
+}
+
+// cause is whom the refusal has to blame: ids that no job may have are the job's own fault, and speak against no node.
+func (c *refusedOrder) cause() job.Cause {
+	for _, word := range []string{"uid ", "gid", "group ", "refuse_uids", "node's own"} {
+		if strings.Contains(c.want, word) {
+			return job.CauseUser
+		}
+	}
+	return job.CauseCredential
+}
+
 func TestOrdersThatAreRefused(t *testing.T) {
 	n := newNode(t, "refuse_uids = 65534,62000-62010")
 	past := func(d time.Duration) int64 { return time.Now().Add(-d).UnixMilli() }
-	for _, c := range []struct {
-		name   string
-		change func(*cred.Launch)
-		spoil  func(*order) // after signing
-		want   string
-	}{
+	for _, c := range []refusedOrder{
 		{"signature", nil, func(o *order) { o.Signature[3] ^= 1 }, "signature"},
 		{"credential", nil, func(o *order) { o.Credential[len(o.Credential)-1] ^= 1 }, "signature"},
 		{"script", nil, func(o *order) { o.Script = append(o.Script, '\n') }, "not those that were signed"},
@@ -63,7 +76,7 @@ func TestOrdersThatAreRefused(t *testing.T) {
 				c.spoil(o)
 			}
 			r := n.ask(launch.Request{Start: o.made()})
-			if !strings.Contains(r.Err, c.want) || job.Cause(r.Cause) != job.CauseCredential {
+			if !strings.Contains(r.Err, c.want) || job.Cause(r.Cause) != c.cause() {
 				t.Errorf("got %q cause %d, want %q", r.Err, r.Cause, c.want)
 			}
 			if _, err := os.Stat(launch.StepFolder(n.spool, o.key())); err == nil {

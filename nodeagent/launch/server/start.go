@@ -31,21 +31,25 @@ func blame(cause job.Cause, err error) error {
 	return &causeError{cause, err}
 }
 
+// blamedOr is whom an error blames; nobody said: otherwise.
+func blamedOr(otherwise job.Cause, err error) job.Cause {
+	var blamed *causeError
+	if errors.As(err, &blamed) {
+		return blamed.cause
+	}
+	return otherwise
+}
+
 // start verifies an order and starts its step, once per run.
 func (s *Server) start(ctx context.Context, order *launch.Start) *launch.Reply {
 	l, payload, err := s.verify.verify(order)
 	if err != nil {
-		return failure(job.CauseCredential, err)
+		return failure(blamedOr(job.CauseCredential, err), err)
 	}
 	defer s.leases.begin(keyOf(l), l.Lease, order.Renewed)()
 	started, err := s.startVerified(ctx, l, payload)
 	if err != nil {
-		cause := job.CauseNode
-		var blamed *causeError
-		if errors.As(err, &blamed) {
-			cause = blamed.cause
-		}
-		return failure(cause, fmt.Errorf("start %s: %w", keyOf(l), err))
+		return failure(blamedOr(job.CauseNode, err), fmt.Errorf("start %s: %w", keyOf(l), err))
 	}
 	return &launch.Reply{Start: started}
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/tensorgrid/tensorgrid/internal/cred"
+	"github.com/tensorgrid/tensorgrid/internal/job"
 	"github.com/tensorgrid/tensorgrid/nodeagent/launch"
 )
 
@@ -141,7 +142,7 @@ func (v *verifier) verify(s *launch.Start) (*cred.Launch, *cred.Payload, error) 
 		return nil, nil, err
 	}
 	if err := v.identity(l); err != nil {
-		return nil, nil, err
+		return nil, nil, blame(job.CauseUser, err) // the order is genuine: another node's would be refused too
 	}
 	p, err := cred.ParsePayload(s.Payload)
 	if err != nil {
