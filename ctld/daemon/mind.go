@@ -54,9 +54,11 @@ func newMinder(log *slog.Logger, dir string) *minder {
 	return &minder{log: log, dir: dir, direct: map[int]bool{}, failed: make(chan error, 1)}
 }
 
-// start minds a child until ctx ends.
-func (m *minder) start(ctx context.Context, c child) {
+// start minds a child until ctx ends. What it gives is closed when the child is gone for good.
+func (m *minder) start(ctx context.Context, c child) (gone <-chan struct{}) {
+	over := make(chan struct{})
 	m.wg.Go(func() {
+		defer close(over)
 		// The kernel sends the parent-death signal when the thread that made the child ends.
 		runtime.LockOSThread()
 		first := max(c.first, firstRestart)
@@ -84,6 +86,7 @@ func (m *minder) start(ctx context.Context, c child) {
 			wait = min(2*wait, max(lastRestart, first))
 		}
 	})
+	return over
 }
 
 // keepsDying tells whoever waits for the cluster why it will not come.

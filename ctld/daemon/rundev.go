@@ -48,9 +48,10 @@ func runDev(ctx context.Context, f flags, stdout, stderr *os.File) error {
 	nodes, stopNodes := context.WithCancel(background)
 	defer stopDaemons()
 	defer stopNodes()
-	go steps.reap(daemons)
+	go steps.reap(nodes)
+	var controllers []<-chan struct{}
 	for _, c := range d.controllerChildren() {
-		steps.start(daemons, c)
+		controllers = append(controllers, steps.start(daemons, c))
 	}
 	for _, c := range d.nodeChildren() {
 		steps.start(nodes, c)
@@ -71,7 +72,11 @@ func runDev(ctx context.Context, f flags, stdout, stderr *os.File) error {
 		err = nil
 		watch(ctx, steps)
 	}
-	d.shutDown(steps, stopNodes, stopDaemons, log)
+	stopDaemons()
+	for _, gone := range controllers {
+		<-gone
+	}
+	d.shutDown(steps, stopNodes, log)
 	return err
 }
 
@@ -184,16 +189,16 @@ func notIdle(nodes []*ctldpb.Node, want int) error {
 	return nil
 }
 
-// shutDown ends the steps first, while their agents are there to report them and to remove their
-// groups; then agents and launchers, then the controllers.
-func (d *devLayout) shutDown(m *minder, stopNodes, stopDaemons context.CancelFunc, log *slog.Logger) {
+// shutDown comes when the controllers are gone, which would queue again what ends now and start it on the nodes that are
+// still there. It ends the steps first, while their agents are there to note that they were lost, for when the cluster
+// comes back, and to remove their groups; then agents and launchers.
+func (d *devLayout) shutDown(m *minder, stopNodes context.CancelFunc, log *slog.Logger) {
 	m.endSteps()
 	for end := time.Now().Add(devCleanTimeout); d.stepsLeft() && time.Now().Before(end); {
 		time.Sleep(devPoll)
 		m.endSteps()
 	}
 	stopNodes()
-	stopDaemons()
 	m.wg.Wait()
 	m.endSteps()
 	if d.root {

@@ -45,11 +45,12 @@ func (a *Agent) reportFrom(rec *shepherd.Record) *nodepb.Report {
 	}
 }
 
-// lostReport says that nobody is left who knows how the step ended.
+// lostReport says that nobody is left who knows how the step ended. That is the loss of a run that was started, and no
+// failure to start one: what ends all processes of a node, its own shutdown say, does not speak against the next run.
 func (a *Agent) lostReport(k launch.Key, start int64, text string) *nodepb.Report {
 	return &nodepb.Report{
 		Key: keyToPB(k), Node: a.cfg.Node, Lost: true, Error: clip(text), StartMs: start,
-		EndMs: a.d.Now().UnixMilli(), Cause: nodepb.LaunchResult_NODE,
+		EndMs: a.d.Now().UnixMilli(),
 	}
 }
 

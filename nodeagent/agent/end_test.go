@@ -200,7 +200,7 @@ func TestLostShepherd(t *testing.T) {
 					h.step(k).die()
 				}
 				r := s.report()
-				if !r.Lost || r.ExitCode != 0 || r.Error == "" || r.StartMs != start || r.EndMs == 0 {
+				if !r.Lost || r.ExitCode != 0 || r.Error == "" || r.StartMs != start || r.EndMs == 0 || r.Cause != nodepb.LaunchResult_NONE {
 					t.Errorf("report %v", r)
 				}
 				if h.step(k).alive() {
