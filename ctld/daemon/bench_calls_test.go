@@ -13,7 +13,6 @@ import (
 	"runtime/metrics"
 	"slices"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -39,6 +38,7 @@ var (
 
 const (
 	callsShapes  = 1_000
+	callsWidest  = 8         // nodes of one job
 	callsOwn     = 100       // jobs of the user whose queue is asked for
 	callsEach    = 300       // calls of each kind
 	callsTarget  = 100.0     // ms, the 99th percentile
@@ -64,7 +64,7 @@ func newCallsBench(t *testing.T) *callsBench {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	sock := filepath.Join(dir, "s")
 	c := newSimCluster(t, simSetup{nodes: *callsNodes, socket: sock, lines: []string{
-		fmt.Sprintf("NodeName=s[1-%d] CPUs=1 RealMemory=8000", *callsNodes), "PriorityType=priority/multifactor", "PriorityWeightAge=1000"}})
+		fmt.Sprintf("NodeName=s[1-%d] CPUs=%d RealMemory=8000", *callsNodes, simCPUs), "PriorityType=priority/multifactor", "PriorityWeightAge=1000"}})
 	forever := func(uint32) time.Duration { return -1 }
 	c.lasts.Store(&forever)
 	b := &callsBench{simCluster: c, t: t, dir: dir}
@@ -75,7 +75,7 @@ func newCallsBench(t *testing.T) *callsBench {
 		}
 	}
 	b.listen(sock)
-	b.queue(*callsNodes, callsUser, "bench", 24*time.Hour)
+	b.queue(*callsNodes, callsUser, "bench", 1)
 	c.open(true)
 	c.until("full nodes", func(v state.Viewer) bool { _, _, running := v.Counts(); return running == *callsNodes })
 	return b
@@ -103,14 +103,15 @@ func (b *callsBench) listen(sock string) {
 	b.t.Cleanup(func() { conn.Close(); g.Stop() })
 }
 
-// queue submits jobs of one user, of many shapes.
-func (b *callsBench) queue(jobs int, uid uint32, user string, limit time.Duration) {
+// queue submits jobs of one user: of many shapes, on up to so many nodes, and with limits from a minute to a day.
+func (b *callsBench) queue(jobs int, uid uint32, user string, widest int) {
 	b.t.Helper()
 	const once = 4096
 	var cmds []*logpb.Command
 	for i := range jobs {
 		spec := fsm.SpecToLog(&job.Spec{Name: "train", Script: []byte("#!/bin/sh\n"), UID: uid, GID: 100, User: user, WorkDir: "/tmp", Partition: "batch",
-			MinNodes: 1, NTasks: 1, MemPerNode: int64(1+i%callsShapes) << 20, TimeLimit: limit.Milliseconds()})
+			MinNodes: uint32(1 + i%widest), NTasks: uint32(1 + i%widest), CPUsPerTask: simCPUs, MemPerNode: int64(1+i%callsShapes) << 20,
+			TimeLimit: int64(1+i%callsShapes*1440/callsShapes) * time.Minute.Milliseconds()})
 		cmds = append(cmds, &logpb.Command{Of: &logpb.Command_Submit{Submit: &logpb.Submit{Spec: spec}}})
 		if len(cmds) == once || i == jobs-1 {
 			b.propose(cmds...)
@@ -187,9 +188,9 @@ func TestBenchCalls(t *testing.T) {
 	b := newCallsBench(t)
 	gqueue := b.gqueue()
 	b.listing(gqueue, "listing_first") // as many jobs as nodes
-	b.queue(callsOwn, callsOther, "own", time.Hour)
+	b.queue(callsOwn, callsOther, "own", callsWidest)
 	_, queued, _ := b.log.View().Counts()
-	b.queue(max(*callsPending-queued, callsEach), callsUser, "bench", time.Hour)
+	b.queue(max(*callsPending-queued, callsEach), callsUser, "bench", callsWidest)
 	last := b.log.View().NextID() - callsEach
 	stop, begin := b.passes(), time.Now()
 	schedFigure(t, "calls_queue_job_p99", b.slowest(func(ctx context.Context, i int) error {
@@ -260,16 +261,42 @@ func (b *callsBench) listing(gqueue, name string) {
 	peak := b.peak()
 	cmd := exec.Command(gqueue, "-h")
 	cmd.Env = append(os.Environ(), "GRID_CONF="+b.cfg.Source)
+	var out bytes.Buffer
+	cmd.Stdout = &out
 	begin := time.Now()
-	out, err := cmd.Output()
+	err := cmd.Start()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	size := resident(cmd.Process.Pid)
+	err = cmd.Wait()
 	took := time.Since(begin)
 	grown := peak()
-	if rows := bytes.Count(out, []byte("\n")); err != nil || rows != pending+running {
+	if rows := bytes.Count(out.Bytes(), []byte("\n")); err != nil || rows != pending+running {
 		b.t.Fatalf("%d rows, want %d: %v", rows, pending+running, err)
 	}
-	use, _ := cmd.ProcessState.SysUsage().(*syscall.Rusage)
 	fmt.Printf("figure %s_rows %d\nfigure %s_time %d ms (squeue with 10,000 jobs: %d ms)\nfigure %s_memory_gqueue %d MiB\nfigure %s_memory_controller %.1f MiB more\n",
-		name, pending+running, name, took.Milliseconds(), squeueMillis, name, use.Maxrss>>10, name, grown)
+		name, pending+running, name, took.Milliseconds(), squeueMillis, name, <-size>>10, name, grown)
+}
+
+// resident follows a process until it has ended, and then gives the most KiB that it had in memory. What wait tells of
+// it counts the process that started it, too.
+func resident(pid int) <-chan int {
+	most := make(chan int, 1)
+	go func() {
+		size := 0
+		for {
+			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+			_, line, ok := bytes.Cut(text, []byte("VmHWM:"))
+			if err != nil || !ok {
+				most <- size
+				return
+			}
+			fmt.Sscan(string(line), &size)
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	return most
 }
 
 // peak follows what the controller's heap holds; the function tells by how many MiB it has been larger than at first.
