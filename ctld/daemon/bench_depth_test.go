@@ -14,8 +14,9 @@ const depthFall = 10.0
 // depthJobs is how many jobs a second each measurement is laid out for.
 const depthJobs = 4_000
 
-// byDepth measures the rate with ever deeper queues: each measurement starts the same number of jobs, and so many as its
-// depth are still queued when it ends. The figure is the largest fall from the shallowest queue to any of the others.
+// byDepth measures the rate with ever deeper queues, three times each, of which the best counts, since what else the
+// machine does only ever takes from it: each measurement starts the same number of jobs, and so many as its depth are
+// still queued when it ends. The figure is the largest fall from the shallowest queue to any of the others.
 func (c *simCluster) byDepth(t *testing.T, name string, depths ...int) {
 	t.Helper()
 	jobs, first, worst := depthJobs**benchSeconds, 0.0, 0.0
@@ -23,10 +24,13 @@ func (c *simCluster) byDepth(t *testing.T, name string, depths ...int) {
 	c.rate(jobs) // everything has been done once before it counts
 	for _, depth := range depths {
 		depth = min(depth, *benchDepth)
-		_, queued, _ := c.log.View().Counts()
-		c.submit(depth+jobs-queued, 100)
-		held := heap() // what the submissions left is not to be collected in the measurement
-		rate := c.rate(jobs)
+		rate, held := 0.0, 0.0
+		for range 3 {
+			_, queued, _ := c.log.View().Counts()
+			c.submit(depth+jobs-queued, 100)
+			held = heap() // what the submissions left is not to be collected in the measurement
+			rate = max(rate, c.rate(jobs))
+		}
 		fmt.Printf("figure %s_%d_starts %.0f 1/s\nfigure %s_%d_memory %.0f MiB\n", name, depth, rate, name, depth, held)
 		if first == 0 {
 			first = rate
