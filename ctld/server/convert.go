@@ -155,8 +155,8 @@ func (w *shower) schedule(out *ctldpb.Job, j *state.Job) {
 			}
 			out.SchedNodes = hostlist.Compress(names)
 		}
-		out.Priority = w.rank.priority(j)
 	}
+	out.Priority = w.rank.priority(j)
 	if j.Stopped > 0 || j.SuspendedAt > 0 {
 		end := w.now
 		if j.State.Ended() {

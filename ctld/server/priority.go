@@ -26,11 +26,19 @@ type ranker struct {
 	snap  *sched.Snapshot
 	parts map[string]*sched.Partition
 	known map[rankKey]priority.Job // what the records of a class have in common
+	ran   map[ranKey]priority.Job
 	asked bool
 }
 
 // rankKey is a class in one partition.
 type rankKey struct{ class, partition string }
+
+// ranKey is the specification that the tasks of an array have in common, in one partition: a record that does not wait is
+// in no class.
+type ranKey struct {
+	spec      *job.Spec
+	partition string
+}
 
 func newRanker(view state.Viewer, now int64) *ranker { return &ranker{view: view, now: now} }
 
@@ -40,7 +48,8 @@ func (r *ranker) ready() bool {
 		r.asked = true
 		if cfg := &r.view.Config().Sched; r.view.Feature() >= state.FeatureSched && ranked(cfg) {
 			r.snap = r.view.Sched()
-			r.parts, r.known = make(map[string]*sched.Partition, len(r.snap.Partitions)), map[rankKey]priority.Job{}
+			r.parts = make(map[string]*sched.Partition, len(r.snap.Partitions))
+			r.known, r.ran = map[rankKey]priority.Job{}, map[ranKey]priority.Job{}
 			for _, p := range r.snap.Partitions {
 				r.parts[p.Name] = p
 			}
@@ -60,10 +69,14 @@ func ranked(c *state.SchedConfig) bool {
 	return true
 }
 
-// priority is what a waiting job's priority is: 0 while it is held, the best of those in its partitions.
+// priority is what a job's priority is: 0 while it is held, the best of those in its partitions while it waits, and with
+// the age that it had when it started from then on.
 func (r *ranker) priority(j *state.Job) int64 {
-	if j.Priority == 0 || j.Fixed || j.State != job.Pending || !r.ready() {
+	if j.Priority == 0 || j.Fixed || !r.ready() {
 		return j.Priority
+	}
+	if j.State != job.Pending {
+		return r.last(j)
 	}
 	c := r.class(j.Class)
 	if c == nil {
@@ -83,6 +96,26 @@ func (r *ranker) priority(j *state.Job) int64 {
 		}
 	}
 	return max(best, 1)
+}
+
+// last is the priority that a job had when it started, or when it ended without having run, by the shares and weights of
+// now: nothing of it is kept on the record.
+func (r *ranker) last(j *state.Job) int64 {
+	name, _, _ := strings.Cut(j.Partition, ",")
+	p := r.parts[name]
+	if p == nil {
+		return j.Priority
+	}
+	key := ranKey{j.Spec, name}
+	pj, ok := r.ran[key]
+	if !ok {
+		c, _ := r.view.Asked(j.Spec)
+		pj = r.snap.Ranked(c, p)
+		r.ran[key] = pj
+	}
+	pj.Submit, pj.Accrue = j.Submit, j.Eligible
+	at := min(cmp.Or(j.Start, j.End, r.now), r.now)
+	return max(r.snap.Priority.Rank(&r.snap.Cluster, &pj, at).Priority, 1)
 }
 
 // class finds a class by its key.

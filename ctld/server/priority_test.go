@@ -66,6 +66,24 @@ func TestPrioritiesWithoutWeights(t *testing.T) {
 	}
 }
 
+// TestPriorityOfWhatRan: a job keeps the priority that it had when it started.
+func TestPriorityOfWhatRan(t *testing.T) {
+	f := newSchedFixture(t, "PriorityType=priority/multifactor\nPriorityWeightAge=100000\nPriorityMaxAge=100-0\n")
+	f.register("n1")
+	id := f.submit(ann, nil)
+	f.pass(10 * 24 * time.Hour)
+	one := func() *ctldpb.Job {
+		jobs, _, _ := f.list(ann, &ctldpb.ListJobsRequest{JobIds: []string{fmt.Sprint(id)}})
+		return jobs[0]
+	}
+	before := one()
+	f.plan()
+	f.pass(24 * time.Hour)
+	if after := one(); after.State != "RUNNING" || before.Priority != 10000 || after.Priority != 10000 {
+		t.Errorf("%s: %d before it started, %d now", after.State, before.Priority, after.Priority)
+	}
+}
+
 // TestStreamJobs: pieces of at most 500 rows, all of one moment.
 func TestStreamJobs(t *testing.T) {
 	f := newFixture(t, "MaxArraySize=2001\n")
