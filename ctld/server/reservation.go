@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -42,6 +43,9 @@ func (s *Server) ChangeReservation(ctx context.Context, req *ctldpb.ChangeReserv
 		return nil, refusalError(ref)
 	}
 	if ref := magneticGroups(view, req); ref != nil {
+		return nil, refusalError(ref)
+	}
+	if ref := s.reservedForNobody(req.Set); ref != nil {
 		return nil, refusalError(ref)
 	}
 	set, err := s.reservationTimes(clausesFromAPI(req.Set))
@@ -103,6 +107,30 @@ func magneticGroups(view state.Viewer, req *ctldpb.ChangeReservationRequest) *ct
 		return nil
 	}
 	return refusalOf("ESLURM_RESERVATION_INVALID", "Flags=MAGNETIC and Groups do not go together; name Users or Accounts")
+}
+
+// reservedForNobody refuses a reservation for users that there are not: it would hold its nodes for nobody. Where the names
+// cannot be looked up they are taken.
+func (s *Server) reservedForNobody(set []*ctldpb.Clause) *ctldpb.Refusal {
+	for _, c := range set {
+		if !strings.EqualFold(c.GetName(), "users") || c.GetOp() == "-=" {
+			continue
+		}
+		for name := range strings.SplitSeq(c.GetValue(), ",") {
+			name = strings.TrimLeft(strings.TrimSpace(name), "+-")
+			if name == "" {
+				continue
+			}
+			_, err := s.Auth.Accounts().ByName(name)
+			if uid, bad := strconv.ParseUint(name, 10, 32); err != nil && bad == nil {
+				_, err = s.Auth.Accounts().ByUID(uint32(uid))
+			}
+			if errors.Is(err, authn.ErrNoAccount) {
+				return refusalOf("ESLURM_USER_ID_MISSING", fmt.Sprintf("Users=%s: there is no user %q on the controller", c.GetValue(), name))
+			}
+		}
+	}
+	return nil
 }
 
 // reservation finds one by its name; nil when there is none.

@@ -136,3 +136,18 @@ func TestLicenses(t *testing.T) {
 		wantRefusal(t, err, "ESLURM_INVALID_LICENSES", "Invalid license specification", value[:6])
 	}
 }
+
+// TestReservationForNobody: a user that there is not is refused by name.
+func TestReservationForNobody(t *testing.T) {
+	f := newSchedFixture(t, "")
+	for _, users := range []string{"nosuchuser", "ann,nosuchuser", "-nosuchuser"} {
+		_, err := f.srv.ChangeReservation(f.as(olga), &ctldpb.ChangeReservationRequest{Verb: "create", Name: "r", Set: clauses("starttime=now", "duration=60", "nodes=n1", "users="+users)})
+		wantRefusal(t, err, "ESLURM_USER_ID_MISSING", "nosuchuser")
+	}
+	f.reserve("r", "starttime=now", "duration=60", "nodes=n1", "users=ann")
+	_, err := f.srv.ChangeReservation(f.as(olga), &ctldpb.ChangeReservationRequest{Verb: "update", Name: "r", Set: clauses("users+=nosuchuser")})
+	wantRefusal(t, err, "ESLURM_USER_ID_MISSING", "nosuchuser")
+	if _, err = f.srv.ChangeReservation(f.as(olga), &ctldpb.ChangeReservationRequest{Verb: "update", Name: "r", Set: clauses("users-=nosuchuser")}); err != nil && strings.Contains(err.Error(), "USER_ID") {
+		t.Error(err)
+	}
+}
