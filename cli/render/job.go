@@ -88,8 +88,9 @@ func PlainID(id string) string {
 // it stands.
 func Dependency(j *ctldpb.Job) string {
 	d := j.Spec.GetDependency()
+	delayed := j.Reason == string(job.ReasonBeginTime) && strings.Contains(d, "+") && j.EligibleMs > j.Spec.GetBeginMs() // after:26+1
 	switch {
-	case d == "" || BaseState(j) != job.Pending || j.EligibleMs != 0 && j.Reason != "DependencyNeverSatisfied":
+	case d == "" || BaseState(j) != job.Pending || j.EligibleMs != 0 && !delayed && j.Reason != "DependencyNeverSatisfied":
 		return ""
 	case strings.ContainsAny(d, ",?") || strings.Count(d, ":") > 1:
 		return d

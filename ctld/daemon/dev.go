@@ -14,6 +14,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -105,8 +106,9 @@ type devLayout struct {
 	root      bool
 	agent     account
 	step      account
-	temporary bool // dir was made by us: it goes at the end
-	wrote     bool // grid.conf is new
+	temporary bool     // dir was made by us: it goes at the end
+	wrote     bool     // grid.conf is new
+	unused    []string // lines of --set that a grid.conf of an earlier run does not have
 	lock      *os.File
 }
 
@@ -334,6 +336,7 @@ func freePorts(n int) ([]int, error) {
 // writeGridConf writes grid.conf, unless one is there: its ports and changes by hand are kept.
 func (d *devLayout) writeGridConf() error {
 	if data, err := os.ReadFile(d.path("grid.conf")); err == nil {
+		d.unused = unusedLines(data, d.set)
 		return d.addStepUser(data)
 	}
 	ports, err := freePorts(3 * d.controllers)
@@ -386,6 +389,17 @@ func (d *devLayout) writeGridConf() error {
 	fmt.Fprintf(&b, "PartitionName=local Nodes=ALL SharedFS=NO\n")
 	d.wrote = true
 	return os.WriteFile(d.path("grid.conf"), []byte(b.String()), 0o644)
+}
+
+// unusedLines are those of the lines that a file does not have.
+func unusedLines(file []byte, lines []string) (unused []string) {
+	have := strings.Split(string(file), "\n")
+	for _, line := range lines {
+		if !slices.Contains(have, line) {
+			unused = append(unused, line)
+		}
+	}
+	return unused
 }
 
 // checkGridConf reads grid.conf as the daemons will: a mistake in a --set line, or in a file that was changed by

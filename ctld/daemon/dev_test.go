@@ -265,6 +265,18 @@ func TestBadSetLine(t *testing.T) {
 	}
 }
 
+// TestSetLinesOfAnEarlierRun: the file that is there is kept, and what it does not have of --set is told.
+func TestSetLinesOfAnEarlierRun(t *testing.T) {
+	d := &devLayout{devOptions: devOptions{nodes: 1, controllers: 1, cpus: 1, memMiB: 100, set: []string{"KillWait=7"}}, dir: shortDir(t), cluster: "dev-x"}
+	if err := d.writeGridConf(); err != nil || len(d.unused) != 0 {
+		t.Fatal(err, d.unused)
+	}
+	d.set = append(d.set, "MaxArraySize=9")
+	if err := d.writeGridConf(); err != nil || len(d.unused) != 1 || d.unused[0] != "MaxArraySize=9" {
+		t.Error(err, d.unused)
+	}
+}
+
 // TestMinderLetsGo: a controller that was removed from the cluster ends well, and is not started again.
 func TestMinderLetsGo(t *testing.T) {
 	m := newMinder(quiet(), t.TempDir())

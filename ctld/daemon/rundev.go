@@ -38,6 +38,9 @@ func runDev(ctx context.Context, f flags, stdout, stderr *os.File) error {
 	if d.temporary {
 		defer os.RemoveAll(d.dir)
 	}
+	for _, line := range d.unused {
+		fmt.Fprintf(stderr, "gctld: --set %s has no effect: %s is there from an earlier run and is kept; change the line there\n", line, d.path("grid.conf"))
+	}
 	if err := adopt(); err != nil {
 		return err
 	}
