@@ -25,6 +25,7 @@ var (
 // scheduling checks what only makes sense together.
 func (b *builder) scheduling() {
 	c := b.cfg
+	c.PreemptExemptTime = max(c.PreemptExemptTime, 0) // a time limit of 0 is read as none
 	words := func(key string, list, known []string) {
 		for _, w := range list {
 			if !slices.Contains(known, strings.ToLower(w)) {

@@ -43,3 +43,22 @@ func TestIdleWords(t *testing.T) {
 		}
 	}
 }
+
+// TestPreemptExemptTime: without one, or with 0, jobs are exempt for no time.
+func TestPreemptExemptTime(t *testing.T) {
+	for line, want := range map[string]string{"": "0 sec", "PreemptExemptTime=0": "0 sec", "PreemptExemptTime=2": "120 sec"} {
+		path := filepath.Join(t.TempDir(), "grid.conf")
+		if err := os.WriteFile(path, []byte("ClusterName=c\n"+line+"\nControllerName=c1 Address=127.0.0.1\nNodeName=n1\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := Load(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range c.Show() {
+			if l.Key == "PreemptExemptTime" && l.Value != want {
+				t.Errorf("%q is shown as %s", line, l.Value)
+			}
+		}
+	}
+}
