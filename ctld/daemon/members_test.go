@@ -242,7 +242,7 @@ func TestClusterGrowsAndShrinks(t *testing.T) {
 	}
 	h.until("three voters", func(ctx context.Context) error {
 		m, resp, err := h.members(ctx, "c3")
-		if err == nil && (len(m) != 3 || !m["c1"].Voter || !m["c2"].Voter || !m["c3"].Voter || !m["c2"].Up || resp.Feature != 2) {
+		if err == nil && (len(m) != 3 || !m["c1"].Voter || !m["c2"].Voter || !m["c3"].Voter || !m["c2"].Up || resp.Feature != 3) {
 			err = fmt.Errorf("%v", resp)
 		}
 		return err

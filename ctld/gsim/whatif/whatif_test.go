@@ -112,7 +112,7 @@ func TestApply(t *testing.T) {
 	if got := look(t, less, sched.Policy{}); got[7].First != 0 || got[9].First < now+10*minute {
 		t.Errorf("without n1: %+v", got)
 	}
-	pol, err := replay.ReadPolicy("p", strings.NewReader("order=sjf\n"))
+	pol, err := replay.ReadPolicy("p", strings.NewReader("order=sjf\npromises=0\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
