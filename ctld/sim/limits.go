@@ -29,7 +29,7 @@ func (s *sim) within(before *state.View, cmds []*logpb.Command) {
 	if !slices.ContainsFunc(cmds, func(c *logpb.Command) bool { return c.GetPlan() == nil && mayMove(c) }) {
 		s.licensed(fresh)
 		for _, j := range fresh {
-			s.limited(before, j)
+			s.limited(before, fresh, j)
 			s.reservedFor(before, j)
 		}
 	}
@@ -97,8 +97,9 @@ func (s *sim) above(what, name string, t total, limits, but accounting.TRES) {
 	}
 }
 
-// limited checks a run that has begun against the limits of its user, of the accounts above, and of its QOS.
-func (s *sim) limited(before *state.View, j *state.Job) {
+// limited checks a run that has begun against the limits of its user, of the accounts above, and of its QOS. Runs of
+// another QOS that began in the same entry are left out: its limits may replace these, and they may have come after it.
+func (s *sim) limited(before *state.View, fresh []*state.Job, j *state.Job) {
 	if before.Config() != s.view.Config() || !slices.Contains(s.view.Config().Sched.Enforce, "limits") {
 		return
 	}
@@ -115,7 +116,9 @@ func (s *sim) limited(before *state.View, j *state.Job) {
 		by = &q.Limits
 	}
 	for i, a := range chain {
-		t := s.sum(func(o *state.Job) bool { return slices.Contains(associations(db, o), a) })
+		t := s.sum(func(o *state.Job) bool {
+			return slices.Contains(associations(db, o), a) && (o.Spec.QOS == j.Spec.QOS || !slices.Contains(fresh, o))
+		})
 		s.above("GrpTRES", "account "+a.Account, t, a.Limits.GrpTRES, by.GrpTRES)
 		if m := a.Limits.GrpJobs; m >= 0 && t.jobs > m && by.GrpJobs < 0 {
 			s.fail("GrpJobs of account %s: %d of %d run", a.Account, t.jobs, m)
