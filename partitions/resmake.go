@@ -240,7 +240,7 @@ func resDuration(c accounting.Clause) (int64, *Refusal) {
 func resNumber(c accounting.Clause) (uint32, *Refusal) {
 	n, err := strconv.ParseUint(c.Value, 10, 32)
 	if err != nil || n > math.MaxInt32 {
-		return 0, badReservation("%s=%s: a whole number was expected", c.Name, c.Value)
+		return 0, badReservation("%s=%s: a whole number from 0 to %d was expected", c.Name, c.Value, math.MaxInt32)
 	}
 	return uint32(n), nil
 }
