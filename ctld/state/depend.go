@@ -348,9 +348,15 @@ func (t *Tx) noteDependents(old, j *Job) {
 	}
 	name := singleName{old.Spec.UID, old.Spec.Name}
 	if set := t.singles[name]; set != nil && isLive(old) && !(isLive(j) && j.Spec.Name == name.name) {
-		if id, _, ok := set.Min(); ok { // the ones behind it wait for it
-			t.woken = append(t.woken, wakeup{id: id, task: -1})
-		}
+		first, _, _ := set.Min()
+		set.Scan(func(key uint64, _ none) bool {
+			// Those behind the first wait for it; parts of one array came together.
+			if key != first && (t.feature < FeatureSched || key>>32 != first>>32) {
+				return false
+			}
+			t.woken = append(t.woken, wakeup{id: uint32(key), task: -1})
+			return true
+		})
 	}
 }
 

@@ -267,3 +267,25 @@ func TestPartOfArrayWaitsForItself(t *testing.T) {
 		t.Errorf("another task of the same array: %+v", r)
 	}
 }
+
+// TestSingletonOfPart: a task that was cut out of its array came when the array did, whatever its new id: it does not
+// wait for a later job of the same name that waits for it.
+func TestSingletonOfPart(t *testing.T) {
+	w := newWorld(t)
+	first := w.submit(job.Spec{Name: "x"})
+	array := w.submit(job.Spec{Name: "x", Array: "0-3", Dependency: "singleton"})
+	later := w.submit(job.Spec{Name: "x", Dependency: fmt.Sprintf("afterany:%d_2", array)})
+	w.control(state.OpHold, root, array, 2)
+	part := w.s.View().ArrayTask(array, 2).ID
+	if part < later {
+		t.Fatalf("the task has id %d, the later job %d", part, later)
+	}
+	w.do(func(t *state.Tx) { t.RaiseFeature(state.FeatureSched) })
+	w.cancel(root, job.Ref{ID: first})
+	if got := w.job(part).Dep; got != state.DepMet {
+		t.Errorf("the task stands with its dependency as %d, %d is met", got, state.DepMet)
+	}
+	if w.job(later).Dep != state.DepWaits {
+		t.Error("the later job waits no more")
+	}
+}

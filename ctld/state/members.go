@@ -54,6 +54,8 @@ func (t *Tx) RaiseFeature(level uint32) {
 	if before < FeatureSched && t.feature >= FeatureSched {
 		t.beginSched()
 		t.reclassify()
+		t.reorderSingles()
+		t.judgeWatching()
 	}
 	if before >= FeatureMembers || t.feature < FeatureMembers {
 		return
@@ -65,6 +67,11 @@ func (t *Tx) RaiseFeature(level uint32) {
 			t.capacity++
 		}
 	}
+	t.judgeWatching()
+}
+
+// judgeWatching judges all dependencies again, by the rules of a new level.
+func (t *Tx) judgeWatching() {
 	for _, id := range slices.Sorted(maps.Keys(t.watching)) {
 		t.judgeAgain(wakeup{id: id, task: -1})
 	}

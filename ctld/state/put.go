@@ -347,16 +347,16 @@ func (t *Tx) indexBlobs(old, j *Job) {
 }
 
 // addTo and removeFrom keep sets that live in plain maps, and leave no empty ones behind.
-func addTo[K comparable](m map[K]*btree.Map[uint32, none], key K, id uint32) {
+func addTo[K comparable, I uint32 | uint64](m map[K]*btree.Map[I, none], key K, id I) {
 	set := m[key]
 	if set == nil {
-		set = btree.NewMap[uint32, none](4)
+		set = btree.NewMap[I, none](4)
 		m[key] = set
 	}
 	set.Set(id, none{})
 }
 
-func removeFrom[K comparable](m map[K]*btree.Map[uint32, none], key K, id uint32) {
+func removeFrom[K comparable, I uint32 | uint64](m map[K]*btree.Map[I, none], key K, id I) {
 	if set := m[key]; set != nil {
 		if set.Delete(id); set.Len() == 0 {
 			delete(m, key)

@@ -173,7 +173,7 @@ type private struct {
 	interner   Interner
 	owned      map[uint32]uint32                       // uid -> live jobs, each waiting array task counted
 	dependents map[uint32]*btree.Map[uint32, none]     // job or array id -> waiting records that name it
-	singles    map[singleName]*btree.Map[uint32, none] // waiting records that asked for singleton
+	singles    map[singleName]*btree.Map[uint64, none] // waiting records that asked for singleton, by singleKey
 	watching   map[uint32]*watch                       // what each record that waits for others waits for
 	parsed     map[string]*parsedDep                   // dependencies of those, by text
 	edges      map[uint32]int                          // uid -> jobs named by the dependencies of those
@@ -224,7 +224,7 @@ func newPrivate() private {
 	return private{
 		owned:      map[uint32]uint32{},
 		dependents: map[uint32]*btree.Map[uint32, none]{},
-		singles:    map[singleName]*btree.Map[uint32, none]{},
+		singles:    map[singleName]*btree.Map[uint64, none]{},
 		watching:   map[uint32]*watch{},
 		parsed:     map[string]*parsedDep{},
 		edges:      map[uint32]int{},

@@ -27,19 +27,46 @@ type parsedDep struct {
 	refs int
 }
 
-// nameKey orders live records by user and name, of which it has the hash.
+// nameKey orders live records by user and name, of which it has the hash, and by when they were submitted: a part of an
+// array that was cut out has a new id, but came when its array did. The first releases go by the id alone.
 type nameKey struct {
 	hash uint64
+	seq  uint64
 	id   uint32
 }
 
+// singleKey orders the records that asked for singleton as nameKey does; the id stands in the lower half.
+func (t *Tx) singleKey(j *Job) uint64 {
+	if t.feature >= FeatureSched {
+		return j.SubmitSeq<<32 | uint64(j.ID)
+	}
+	return uint64(j.ID)
+}
+
+// reorderSingles puts names and singletons into the order of a level that has begun.
+func (t *Tx) reorderSingles() {
+	t.names, t.singles = nil, map[singleName]*btree.Map[uint64, none]{}
+	for id, w := range t.watching {
+		j := t.Job(id)
+		for i := range w.dep.Terms {
+			if w.dep.Terms[i].Type == job.DepSingleton {
+				addTo(t.singles, singleName{j.Spec.UID, j.Spec.Name}, t.singleKey(j))
+			}
+		}
+	}
+}
+
 func lessName(a, b nameKey) bool {
-	return cmp.Or(cmp.Compare(a.hash, b.hash), cmp.Compare(a.id, b.id)) < 0
+	return cmp.Or(cmp.Compare(a.hash, b.hash), cmp.Compare(a.seq, b.seq), cmp.Compare(a.id, b.id)) < 0
 }
 
 func (t *Tx) nameKey(j *Job) nameKey {
 	const spread = 0x9e3779b97f4a7c15
-	return nameKey{maphash.String(t.nameSeed, j.Spec.Name) ^ uint64(j.Spec.UID)*spread, j.ID}
+	key := nameKey{hash: maphash.String(t.nameSeed, j.Spec.Name) ^ uint64(j.Spec.UID)*spread, id: j.ID}
+	if t.feature >= FeatureSched {
+		key.seq = j.SubmitSeq
+	}
+	return key
 }
 
 // indexNames keeps live records by name, once somebody has asked for them.
@@ -128,7 +155,7 @@ func (t *Tx) watch(j *Job) {
 	for i := range p.dep.Terms {
 		term := &p.dep.Terms[i]
 		if term.Type == job.DepSingleton {
-			addTo(t.singles, singleName{j.Spec.UID, j.Spec.Name}, j.ID)
+			addTo(t.singles, singleName{j.Spec.UID, j.Spec.Name}, t.singleKey(j))
 		}
 		for _, d := range term.Jobs {
 			addTo(t.dependents, d.ID, j.ID)
@@ -148,7 +175,7 @@ func (t *Tx) unwatch(j *Job) {
 	for i := range w.dep.Terms {
 		term := &w.dep.Terms[i]
 		if term.Type == job.DepSingleton {
-			removeFrom(t.singles, singleName{j.Spec.UID, j.Spec.Name}, j.ID)
+			removeFrom(t.singles, singleName{j.Spec.UID, j.Spec.Name}, t.singleKey(j))
 		}
 		for _, d := range term.Jobs {
 			removeFrom(t.dependents, d.ID, j.ID)
