@@ -88,7 +88,7 @@ func TestRootlessRefuses(t *testing.T) {
 	}
 	n := newNodeAs(t, "rootless = yes")
 	o := n.order("#!/bin/sh\n", func(l *cred.Launch) { l.UID = otherID })
-	if r := n.ask(launch.Request{Start: n.sign(o)}); !strings.Contains(r.Err, "serves uid") || job.Cause(r.Cause) != job.CauseCredential {
+	if r := n.ask(launch.Request{Start: n.sign(o)}); !strings.Contains(r.Err, "serves uid") || job.Cause(r.Cause) != job.CauseUser {
 		t.Errorf("another uid: %+v", r)
 	}
 }
