@@ -14,7 +14,7 @@ import (
 func (r *round) take(l *lane, picks []place.Pick, task, limit int64) outcome {
 	allocs := make([]job.NodeAlloc, len(picks))
 	for i, k := range picks {
-		allocs[i] = l.fit.shape.Demand(r.s.Nodes[k.Node], &r.p.rooms[k.Node], k.Tasks)
+		allocs[i] = l.fit.shape.Demand(r.s.Nodes[k.Node], r.roomToTake(l, k, endAfter(r.now, limit)), k.Tasks)
 	}
 	var claim *partitions.Claim
 	if l.chain != nil {
@@ -40,6 +40,22 @@ func (r *round) take(l *lane, picks []place.Pick, task, limit int64) outcome {
 		l.taken[w.JobID]++
 	}
 	return started
+}
+
+// roomToTake is the room of a pick's node that a start until to takes from. Of devices that will do alike it gets those that
+// nobody was promised meanwhile: what is free now may be what a promise rests on.
+func (r *round) roomToTake(l *lane, k place.Pick, to int64) *place.Room {
+	now := &r.p.rooms[k.Node]
+	if len(now.Gres) < 2 || len(r.holds[k.Node]) == 0 {
+		return now
+	}
+	if l.slot > 0 {
+		to = min(to, l.slot)
+	}
+	if room := r.roomAt(k.Node, r.now, to); r.p.fit(l.fit, k.Node, room) >= k.Tasks {
+		return room
+	}
+	return now
 }
 
 // hand takes an allocation out of a node's room and numbers its CPUs and devices.
