@@ -289,3 +289,23 @@ func TestSingletonOfPart(t *testing.T) {
 		t.Error("the later job waits no more")
 	}
 }
+
+// TestHetWaitsForItself: the components of a heterogeneous job start together, so the first may not wait for another of
+// them, nor for a job that waits for one.
+func TestHetWaitsForItself(t *testing.T) {
+	w := newWorld(t)
+	w.do(func(t *state.Tx) { t.RaiseFeature(state.FeatureSched) })
+	var r *state.Refusal
+	w.do(func(t *state.Tx) {
+		_, _, r = t.SubmitHet("", nil, []*job.Spec{{Dependency: "afterany:2"}, {}})
+	})
+	wantRefusal(t, r, "ESLURM_CIRCULAR_DEPENDENCY", "wait for itself")
+	id := w.het("", &job.Spec{}, &job.Spec{})
+	behind := w.submit(job.Spec{Dependency: fmt.Sprintf("afterany:%d", id+1)})
+	wantRefusal(t, w.update(root, id, "Dependency", fmt.Sprintf("afterany:%d", behind)), "ESLURM_CIRCULAR_DEPENDENCY", "waits for")
+	one := w.submit(job.Spec{})
+	if r := w.update(root, id, "Dependency", fmt.Sprintf("afterany:%d", one)); r != nil {
+		t.Fatalf("%+v", r)
+	}
+	wantRefusal(t, w.update(root, one, "Dependency", fmt.Sprintf("afterany:%d", id+1)), "ESLURM_CIRCULAR_DEPENDENCY", "waits for")
+}

@@ -272,7 +272,7 @@ func (t *Tx) mayWatch(j *Job, dep *job.Dependency) *Refusal {
 	if t.feature >= FeatureMembers && c.named(dep) { // the first release lets it wait for itself
 		return refuse("ESLURM_CIRCULAR_DEPENDENCY", "Circular job dependency", fmt.Sprintf("job %s would wait for itself", j.Name()))
 	}
-	if t.Job(j.ID) == nil || t.dependents[j.ID] == nil && t.dependents[j.ArrayID] == nil && len(t.singles) == 0 {
+	if t.Job(j.ID) == nil || j.Het == 0 && t.dependents[j.ID] == nil && t.dependents[j.ArrayID] == nil && len(t.singles) == 0 {
 		return nil // nobody can wait for it
 	}
 	return c.look(j, dep)
@@ -345,6 +345,9 @@ func (c *circle) named(dep *job.Dependency) bool {
 // is tells whether d names the record or, of an array, any of the tasks that it has.
 func (c *circle) is(d job.DepJob) bool {
 	j := c.of
+	if j.Het != 0 && d.ID >= j.Het && d.ID < j.Het+j.HetSize() { // components begin and end together
+		return true
+	}
 	if d.Task == job.NoTask {
 		return d.ID == j.ID || d.ID == j.ArrayID
 	}
@@ -354,6 +357,9 @@ func (c *circle) is(d job.DepJob) bool {
 // note puts a record that waits for others on the list; false when the list is too long.
 func (c *circle) note(j *Job) bool {
 	c.n++
+	if j != nil && isComponent(j) { // it waits for what the first one waits for
+		j = c.t.Job(j.Het)
+	}
 	if j != nil && !c.seen[j.ID] && c.t.watching[j.ID] != nil {
 		c.seen[j.ID] = true
 		c.todo = append(c.todo, j)
