@@ -52,7 +52,11 @@ func (r *round) roomToTake(l *lane, k place.Pick, to int64) *place.Room {
 	if l.slot > 0 {
 		to = min(to, l.slot)
 	}
-	if room := r.roomAt(k.Node, r.now, to); r.p.fit(l.fit, k.Node, room) >= k.Tasks {
+	room := r.roomAt(k.Node, r.now, to)
+	for i := range room.Gres {
+		room.Gres[i] = min(room.Gres[i], now.Gres[i]) // a promise that is late may count on what has not come back
+	}
+	if r.p.fit(l.fit, k.Node, room) >= k.Tasks {
 		return room
 	}
 	return now
