@@ -56,6 +56,7 @@ func (s *sim) settle(before *state.View, cmds []*logpb.Command) {
 		l.used, l.from = map[uint32]int64{}, map[uint32]int64{}
 	}
 	unsure := false
+	timed := slices.ContainsFunc(cmds, func(c *logpb.Command) bool { return c.GetJobTimer() != nil })
 	for old := range before.Active() {
 		if old.State != job.Running {
 			continue
@@ -68,6 +69,7 @@ func (s *sim) settle(before *state.View, cmds []*logpb.Command) {
 		switch {
 		case j != nil && j.State.Ended() && j.End > 0 && j.Run == old.Run:
 			until = min(j.End, now)
+			unsure = unsure || timed && j.End < now // its limit ended it now, and then its node said that it had ended before
 		case !sameRun(old, j): // queued again: it may have ended when it was last heard of
 			unsure = true
 		}
