@@ -68,8 +68,9 @@ func (s *sim) settle(before *state.View, cmds []*logpb.Command) {
 		until := now
 		switch {
 		case j != nil && j.State.Ended() && j.End > 0 && j.Run == old.Run:
-			until = min(j.End, now)
-			unsure = unsure || timed && j.End < now // its limit ended it now, and then its node said that it had ended before
+			if until = min(j.End, now); timed && j.Kill == job.WhyTimeLimit {
+				until = now // it held its nodes until its limit ended it; that it had ended before was said behind that
+			}
 		case !sameRun(old, j): // queued again: it may have ended when it was last heard of
 			unsure = true
 		}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/tensorgrid/tensorgrid/api/logpb"
+	"github.com/tensorgrid/tensorgrid/ctld/sched"
 	"github.com/tensorgrid/tensorgrid/ctld/state"
 	"github.com/tensorgrid/tensorgrid/internal/job"
 	"github.com/tensorgrid/tensorgrid/internal/node"
@@ -152,6 +153,9 @@ func (s *sim) busy() bool {
 	return false
 }
 
+// maxWaits is how often a seed's end may wait for a promised start with nothing running.
+const maxWaits = 100
+
 // judge looks at what waits while nothing runs and nothing changes: it is held, waits for its time, can
 // never start, or the planner is wrong.
 func (s *sim) judge() {
@@ -179,9 +183,17 @@ func (s *sim) judge() {
 			move(&logpb.Command{Of: &logpb.Command_Cancel{Cancel: &logpb.Cancel{Jobs: ref, Caller: caller(true, 0)}}})
 		}
 	}
-	if s.everything(); !moved && s.failure == nil {
-		s.fail("nothing runs, and this waits for ever: %s", s.stuck())
+	s.everything()
+	if moved || s.failure != nil {
+		return
 	}
+	// What was promised while more ran may stand in each other's way until its time comes.
+	d := sched.Plan(s.view.Sched(), s.view.Time(), s.view.Policy())
+	if s.waits++; s.waits <= maxWaits && d.Wake > s.view.Time() {
+		s.now += d.Wake - s.view.Time()
+		return
+	}
+	s.fail("nothing runs, and this waits for ever: %s", s.stuck())
 }
 
 // stuck lists what has not ended.

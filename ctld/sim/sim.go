@@ -92,6 +92,7 @@ func Fingerprint(o Options) ([32]byte, error) {
 
 // sim is the world of one run.
 type sim struct {
+	waits   int // times that the end waited for a promised start
 	o       Options
 	dice    dice
 	now     int64 // what has really elapsed, as Unix ms
